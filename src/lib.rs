@@ -1,0 +1,5 @@
+//! detectd: an object-detection inference server.
+//!
+//! `docs/ARCHITECTURE.md` has the picture of the house and the life of a request.
+
+pub mod tensor;

@@ -1,0 +1,2 @@
+//! detectd
+fn main() {}
