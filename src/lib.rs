@@ -2,4 +2,5 @@
 //!
 //! `docs/ARCHITECTURE.md` has the picture of the house and the life of a request.
 
+pub mod scheduling;
 pub mod tensor;

@@ -1,0 +1,333 @@
+//! The batching actor: one task that feeds the [`Machine`] with what happens and carries out what it decides.
+//!
+//! The actor holds no policy. Nothing it calls may block: [`Stages`] hands work to threads that are known to
+//! have room for it, because the machine counted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+
+use super::deadline::Deadline;
+use super::machine::{
+    Action, Arrival, Event, InstanceKey, Machine, ModelKey, Outcome, Placement, RequestId,
+};
+use super::message::{Completion, Request};
+
+/// The actor's settings.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The most requests that admission lets in before they are prepared.
+    pub max_waiting: usize,
+    /// CPU workers that prepare requests.
+    pub workers: usize,
+    /// The most model instances there will be.
+    pub max_instances: usize,
+}
+
+/// Carries out what the machine decides. Called from the actor's task: every method returns at once.
+pub trait Stages<W, R>: Send + 'static {
+    /// Starts preparing a request on a CPU worker; at most [`Config::workers`] are out at a time. It comes
+    /// back through [`Completions::prepared`] or [`Completions::prepare_failed`], whatever happens.
+    fn prepare(&mut self, id: RequestId, payload: W, waited: Duration);
+
+    /// Hands a batch to an instance: at most one, or two when it is pipelined, are out at a time.
+    /// It comes back through [`Completions::batch_finished`].
+    fn run(&mut self, instance: InstanceKey, bucket: usize, batch: Vec<R>);
+
+    /// Answers a request that is let go before it was prepared.
+    fn drop_waiting(&mut self, payload: W, outcome: Outcome);
+
+    /// Answers a request that is let go before it ran.
+    fn drop_ready(&mut self, payload: R, outcome: Outcome);
+}
+
+/// The doors' handle: sends requests in. Cheap to clone. When the last one is gone the actor finishes what it
+/// has and stops.
+#[derive(Debug)]
+pub struct Batcher<W> {
+    requests: mpsc::Sender<Request<W>>,
+    next_id: Arc<AtomicU64>,
+}
+
+/// The workers' and instances' handle: reports what is done. Cheap to clone.
+#[derive(Debug)]
+pub struct Completions<R> {
+    sender: mpsc::Sender<Completion<R>>,
+}
+
+/// A request's place. Dropping it takes the request out of the line, or off the shelf, at once; one that is
+/// already with a device runs on and its result is thrown away. Call [`Ticket::answered`] instead when the
+/// answer has come.
+#[derive(Debug)]
+#[must_use = "dropping a ticket abandons the request"]
+pub struct Ticket<W> {
+    id: RequestId,
+    requests: Option<mpsc::Sender<Request<W>>>,
+}
+
+/// The actor's mailbox is full: more requests came in than it could be told of.
+#[derive(Debug)]
+pub struct Full<W>(pub W);
+
+/// The actor, not yet running.
+#[derive(Debug)]
+pub struct Worker<W, R, S> {
+    requests: mpsc::Receiver<Request<W>>,
+    completions: mpsc::Receiver<Completion<R>>,
+    machine: Machine<W, R>,
+    stages: S,
+    /// Kept from turn to turn for its memory.
+    actions: Vec<Action<W, R>>,
+}
+
+/// A channel for workers and instances, made before the actor so that [`Stages`] can hold the sending end.
+pub fn completions<R>(config: &Config) -> (Completions<R>, CompletionsReceiver<R>) {
+    // Each worker has one request in hand, and each instance at most two batches plus one coming up or going
+    // down, so a report always finds room and no worker ever waits for the actor.
+    let (sender, receiver) = mpsc::channel(config.workers + 4 * config.max_instances);
+    (Completions { sender }, CompletionsReceiver(receiver))
+}
+
+/// The receiving end of [`completions`], for [`Batcher::new`].
+#[derive(Debug)]
+pub struct CompletionsReceiver<R>(mpsc::Receiver<Completion<R>>);
+
+// === impl Batcher ===
+
+impl<W> Batcher<W> {
+    /// Makes the actor. Run the [`Worker`] on the runtime.
+    pub fn new<R, S>(
+        config: &Config,
+        completions: CompletionsReceiver<R>,
+        stages: S,
+    ) -> (Self, Worker<W, R, S>) {
+        // An admitted request is told of once when it comes and at most once when its caller leaves.
+        let (sender, requests) = mpsc::channel(2 * config.max_waiting.max(1));
+        let worker = Worker {
+            requests,
+            completions: completions.0,
+            machine: Machine::new(config.workers),
+            stages,
+            actions: Vec::new(),
+        };
+        (
+            Self {
+                requests: sender,
+                next_id: Arc::default(),
+            },
+            worker,
+        )
+    }
+
+    /// Puts a request into the line of `model`.
+    ///
+    /// # Errors
+    /// [`Full`] gives the request back when the actor has fallen behind what admission allows, or stopped.
+    pub fn arrive(
+        &self,
+        model: ModelKey,
+        deadline: Deadline,
+        payload: W,
+    ) -> Result<Ticket<W>, Full<W>> {
+        let id = RequestId(self.next_id.fetch_add(1, Ordering::Relaxed));
+        let arrival = Arrival {
+            id,
+            model,
+            deadline,
+            payload,
+        };
+        match self.requests.try_send(Request::Arrived(arrival)) {
+            Ok(()) => Ok(Ticket {
+                id,
+                requests: Some(self.requests.clone()),
+            }),
+            Err(
+                TrySendError::Full(Request::Arrived(arrival))
+                | TrySendError::Closed(Request::Arrived(arrival)),
+            ) => Err(Full(arrival.payload)),
+            Err(_) => unreachable!("the request that was sent comes back"),
+        }
+    }
+}
+
+impl<W> Clone for Batcher<W> {
+    fn clone(&self) -> Self {
+        Self {
+            requests: self.requests.clone(),
+            next_id: self.next_id.clone(),
+        }
+    }
+}
+
+// === impl Ticket ===
+
+impl<W> Ticket<W> {
+    /// The answer has come: nothing is left to take out.
+    pub fn answered(mut self) {
+        self.requests = None;
+    }
+}
+
+impl<W> Drop for Ticket<W> {
+    fn drop(&mut self) {
+        if let Some(requests) = self.requests.take() {
+            // Should the mailbox be full or closed, the request is found abandoned by its reply channel
+            // before it is prepared; it only stands in the line a little longer.
+            drop(requests.try_send(Request::Abandoned(self.id)));
+        }
+    }
+}
+
+// === impl Completions ===
+
+impl<R> Completions<R> {
+    /// Reports a prepared request.
+    pub fn prepared(&self, id: RequestId, payload: R) {
+        self.send(Completion::Prepared { id, payload });
+    }
+
+    /// Reports a request that could not be prepared and has been answered.
+    pub fn prepare_failed(&self, id: RequestId) {
+        self.send(Completion::PrepareFailed(id));
+    }
+
+    /// Reports an instance that is warm and idle.
+    pub fn instance_up(&self, instance: InstanceKey, placement: Placement) {
+        self.send(Completion::InstanceUp(instance, placement));
+    }
+
+    /// Reports that an instance is done with a batch.
+    pub fn batch_finished(&self, instance: InstanceKey) {
+        self.send(Completion::BatchFinished(instance));
+    }
+
+    /// Reports that an instance is gone.
+    pub fn instance_down(&self, instance: InstanceKey) {
+        self.send(Completion::InstanceDown(instance));
+    }
+
+    fn send(&self, completion: Completion<R>) {
+        match self.sender.try_send(completion) {
+            Ok(()) => {}
+            // The actor has stopped: the process is on its way out and nobody waits for this any more.
+            Err(TrySendError::Closed(_)) => {}
+            Err(TrySendError::Full(_)) => {
+                unreachable!("the channel has room for all that can be out")
+            }
+        }
+    }
+}
+
+impl<R> Clone for Completions<R> {
+    fn clone(&self) -> Self {
+        Self {
+            sender: self.sender.clone(),
+        }
+    }
+}
+
+// === impl Worker ===
+
+impl<W, R, S: Stages<W, R>> Worker<W, R, S> {
+    /// Runs until every [`Batcher`] is dropped and what was let in has been handed on.
+    pub async fn run(mut self) {
+        loop {
+            let event = tokio::select! {
+                // A free worker or instance before a new request: finishing comes before starting.
+                biased;
+                Some(completion) = self.completions.recv() => completion.into(),
+                request = self.requests.recv() => match request {
+                    Some(request) => request.into(),
+                    None => break,
+                },
+                () = sleep_until(self.machine.next_tick()) => Event::Tick,
+            };
+            self.turn(event);
+            self.catch_up();
+        }
+        // No request can come any more; those in the line still go their way.
+        while self.machine.waiting() + self.machine.ready() > 0 {
+            let event = tokio::select! {
+                biased;
+                Some(completion) = self.completions.recv() => completion.into(),
+                () = sleep_until(self.machine.next_tick()) => Event::Tick,
+            };
+            self.turn(event);
+        }
+    }
+
+    /// Takes in what else has come meanwhile, without going to sleep in between.
+    ///
+    /// Bounded, so that the runtime's other tasks on this thread get their turn.
+    fn catch_up(&mut self) {
+        const EVENTS_A_TURN: usize = 64;
+        for _ in 0..EVENTS_A_TURN {
+            let event = match self.completions.try_recv() {
+                Ok(completion) => completion.into(),
+                Err(_) => match self.requests.try_recv() {
+                    Ok(request) => request.into(),
+                    Err(_) => return,
+                },
+            };
+            self.turn(event);
+        }
+    }
+
+    fn turn(&mut self, event: Event<W, R>) {
+        let mut actions = std::mem::take(&mut self.actions);
+        self.machine.handle(event, now(), &mut actions);
+        for action in actions.drain(..) {
+            match action {
+                Action::Prepare {
+                    id,
+                    payload,
+                    waited,
+                } => self.stages.prepare(id, payload, waited),
+                Action::Run {
+                    instance,
+                    bucket,
+                    batch,
+                } => self.stages.run(instance, bucket, batch),
+                Action::DropWaiting(payload, outcome) => self.stages.drop_waiting(payload, outcome),
+                Action::DropReady(payload, outcome) => self.stages.drop_ready(payload, outcome),
+            }
+        }
+        self.actions = actions;
+    }
+}
+
+/// The runtime's clock, which a test can hold still.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+async fn sleep_until(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => tokio::time::sleep_until(instant.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl<W, R> From<Request<W>> for Event<W, R> {
+    fn from(request: Request<W>) -> Self {
+        match request {
+            Request::Arrived(arrival) => Event::Arrived(arrival),
+            Request::Abandoned(id) => Event::Abandoned(id),
+        }
+    }
+}
+
+impl<W, R> From<Completion<R>> for Event<W, R> {
+    fn from(completion: Completion<R>) -> Self {
+        match completion {
+            Completion::Prepared { id, payload } => Event::Prepared { id, payload },
+            Completion::PrepareFailed(id) => Event::PrepareFailed(id),
+            Completion::InstanceUp(key, placement) => Event::InstanceUp(key, placement),
+            Completion::BatchFinished(key) => Event::BatchFinished(key),
+            Completion::InstanceDown(key) => Event::InstanceDown(key),
+        }
+    }
+}
