@@ -2,5 +2,8 @@
 //!
 //! `docs/ARCHITECTURE.md` has the picture of the house and the life of a request.
 
+pub mod device;
+pub mod model;
 pub mod scheduling;
 pub mod tensor;
+pub mod vision;

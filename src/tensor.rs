@@ -72,6 +72,37 @@ impl Element for i64 {
     const DTYPE: DType = DType::I64;
 }
 
+/// What is known of a network's input or output before it runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TensorSignature {
+    /// Its name in the network's file.
+    pub name: String,
+    /// The element type.
+    pub dtype: DType,
+    /// The length of each dimension, outermost first; `None` where it varies.
+    pub shape: Vec<Option<usize>>,
+}
+
+impl std::fmt::Display for TensorSignature {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{} {} {}",
+            self.name,
+            self.dtype,
+            show_shape(&self.shape)
+        )
+    }
+}
+
+/// Writes a shape for people, like `[?, 3, 416, 416]`.
+pub fn show_shape(shape: &[Option<usize>]) -> String {
+    let lengths = shape
+        .iter()
+        .map(|length| length.map_or_else(|| "?".to_owned(), |length| length.to_string()));
+    format!("[{}]", lengths.collect::<Vec<_>>().join(", "))
+}
+
 /// Why a tensor could not be made from given bytes.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{got} bytes do not hold a {dtype} tensor of shape {shape:?} ({expected} bytes)")]

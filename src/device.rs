@@ -1,0 +1,24 @@
+//! Devices: engines that run networks, and the threads that own them.
+//!
+//! | file | job |
+//! |---|---|
+//! | [`engine`] | trait [`Engine`]: one loaded network on one device |
+//! | [`ort`] | the ONNX Runtime engine, the only file that names that library |
+//! | [`assembler`] | puts ready tensors together into a batch |
+//! | [`instance`] | a model instance: the named OS thread that owns an engine and runs batches on it |
+//! | [`warm_up`] | first runs at each batch bucket, and what they cost |
+//!
+//! The room sees tensors and whatever context a picture carries, which it hands back untouched. It knows
+//! nothing of pictures, heads, requests or the wire.
+
+pub mod assembler;
+pub mod engine;
+pub mod instance;
+mod metrics;
+pub mod ort;
+pub mod warm_up;
+
+pub use assembler::Picture;
+pub use engine::{Engine, EngineError, EngineFactory, Signature};
+pub use instance::{Inferred, Instance, InstanceConfig, Loaded, Reports, Run, RunReport};
+pub use metrics::Metrics;
