@@ -13,6 +13,7 @@
 
 pub mod assembler;
 pub mod engine;
+mod gpus;
 pub mod instance;
 mod metrics;
 pub mod ort;
@@ -20,5 +21,6 @@ pub mod warm_up;
 
 pub use assembler::Picture;
 pub use engine::{Engine, EngineError, EngineFactory, Signature};
-pub use instance::{Inferred, Instance, InstanceConfig, Loaded, Reports, Run, RunReport};
+pub use gpus::gpus;
+pub use instance::{Inferred, Instance, InstanceConfig, Loaded, Reports, Run, RunReport, pipelined};
 pub use metrics::Metrics;

@@ -1,0 +1,77 @@
+//! The one place where an error becomes a gRPC status.
+//!
+//! Every status carries a `google.rpc.ErrorInfo` with domain `detectd` and a reason from a closed set, so that
+//! a program can tell errors apart without reading the text. `docs/ERRORS.md` is this table for people; a test
+//! compares the two.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+
+use crate::pipeline::DetectError;
+use crate::vision::DecodeError;
+
+/// The domain of every reason.
+pub const DOMAIN: &str = "detectd";
+
+/// Code and reason of an error.
+pub fn classify(error: &DetectError) -> (Code, &'static str) {
+    match error {
+        DetectError::ModelNotFound { .. } | DetectError::NoDefaultModel { .. } => (Code::NotFound, "MODEL_NOT_FOUND"),
+        DetectError::ModelNotReady { .. } => (Code::Unavailable, "MODEL_NOT_READY"),
+        DetectError::InvalidOption { .. } => (Code::InvalidArgument, "INVALID_OPTION"),
+        DetectError::Picture(error) => (
+            Code::InvalidArgument,
+            match error {
+                DecodeError::Empty => "EMPTY_IMAGE",
+                DecodeError::UnsupportedFormat { .. } => "UNSUPPORTED_FORMAT",
+                DecodeError::Corrupt { .. } => "CORRUPT_IMAGE",
+                DecodeError::Truncated => "TRUNCATED_IMAGE",
+                DecodeError::TooLarge { .. } => "IMAGE_TOO_LARGE",
+            },
+        ),
+        DetectError::Overloaded { .. } => (Code::ResourceExhausted, "QUEUE_FULL"),
+        DetectError::DeadlineExceeded => (Code::DeadlineExceeded, "DEADLINE_EXCEEDED"),
+        DetectError::Draining => (Code::Unavailable, "DRAINING"),
+        DetectError::Inference(_) | DetectError::Head(_) | DetectError::Panicked { .. } => (Code::Internal, "INTERNAL"),
+    }
+}
+
+/// The status of an error. Causes that lie inside the server are logged, not told.
+pub fn status(error: &DetectError) -> Status {
+    let (code, reason) = classify(error);
+    let mut details = ErrorDetails::with_error_info(reason, DOMAIN, metadata(error));
+    if let DetectError::Overloaded { retry_after } = error {
+        details.set_retry_info(Some(*retry_after));
+    }
+    Status::with_error_details(code, error.to_string(), details)
+}
+
+/// The numbers and names in an error's text, for programs.
+fn metadata(error: &DetectError) -> HashMap<String, String> {
+    let pairs: Vec<(&str, String)> = match error {
+        DetectError::ModelNotFound { wanted, .. } => vec![("model", wanted.clone())],
+        DetectError::ModelNotReady { model, .. } => vec![("model", model.clone())],
+        DetectError::InvalidOption { field, .. } => vec![("field", (*field).to_owned())],
+        DetectError::Picture(DecodeError::TooLarge { size, max_pixels }) => vec![
+            ("width", size.width.to_string()),
+            ("height", size.height.to_string()),
+            ("max_pixels", max_pixels.to_string()),
+        ],
+        DetectError::Overloaded { retry_after } => vec![("retry_after_ms", millis(*retry_after))],
+        DetectError::NoDefaultModel { .. }
+        | DetectError::Picture(_)
+        | DetectError::DeadlineExceeded
+        | DetectError::Draining
+        | DetectError::Inference(_)
+        | DetectError::Head(_)
+        | DetectError::Panicked { .. } => Vec::new(),
+    };
+    pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+fn millis(duration: Duration) -> String {
+    duration.as_millis().to_string()
+}

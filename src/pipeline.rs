@@ -1,0 +1,167 @@
+//! The pipeline: what the server does with a picture, from admission to boxes.
+//!
+//! | file | job |
+//! |---|---|
+//! | [`detector`] | the use case, called by every door |
+//! | [`request`], [`error`] | what goes in and comes out |
+//! | [`admission`] | how many requests may wait |
+//! | [`registry`], [`placement`], [`served`] | which models are served, on which devices, and what a request needs of one |
+//! | [`readiness`] | the models' states, for health and lists |
+//! | [`stages`] | preprocess and postprocess, carried out for the batching actor |
+//! | [`cpu_pool`] | the threads that do so |
+//! | [`timings`], [`wait_gauge`] | where the time went |
+//!
+//! It joins `scheduling`, `device`, `heads` and `vision` and is the only room that knows all of them. It
+//! knows nothing of gRPC or HTTP.
+
+pub mod admission;
+pub mod cpu_pool;
+pub mod detector;
+pub mod error;
+mod metrics;
+mod placement;
+pub mod readiness;
+pub mod registry;
+pub mod request;
+mod served;
+mod stages;
+pub mod timings;
+mod wait_gauge;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use prometheus_client::registry::Registry as MetricsRegistry;
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+
+pub use detector::Detector;
+pub use error::DetectError;
+pub use readiness::{ModelState, ModelStatus, Readiness, ReadyModel};
+pub use registry::{LoadError, RequiredModelFailed};
+pub use request::{DetectOptions, DetectRequest, Detection, Detections, EffectiveOptions, ModelRef};
+pub use timings::Timings;
+
+use crate::device::Picture;
+use crate::device::ort::Runtime;
+use crate::model::{ModelEntry, ModelRepository};
+use crate::scheduling::{self, Batcher, Worker};
+use crate::vision::DecodeLimits;
+use admission::Admission;
+use cpu_pool::CpuPool;
+use metrics::Metrics;
+use registry::{Loader, Registry};
+use stages::{Context, Instances, PipelineStages, Waiting};
+
+/// The room's settings.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// How much may wait.
+    pub admission: admission::Config,
+    /// The threads that decode.
+    pub cpu: cpu_pool::Config,
+    /// What is refused from a picture's header.
+    pub decode: DecodeLimits,
+}
+
+/// The pipeline, not yet running.
+#[derive(Debug)]
+pub struct Pipeline {
+    detector: Detector,
+    repository: ModelRepository,
+    loader: Loader,
+    worker: Worker<Waiting, Picture<Context>, PipelineStages>,
+}
+
+// === impl Pipeline ===
+
+impl Pipeline {
+    /// Puts the pipeline together. Starts the CPU pool's threads and nothing else. `draining` is when it
+    /// stops to take requests.
+    ///
+    /// # Errors
+    /// What the operating system says when it gives no thread.
+    pub fn new(
+        config: &Config,
+        repository: ModelRepository,
+        default_model: Option<String>,
+        runtime: Runtime,
+        draining: CancellationToken,
+        metrics: &mut MetricsRegistry,
+    ) -> std::io::Result<Self> {
+        let pool = CpuPool::new(&config.cpu)?;
+        let device_metrics = crate::device::Metrics::register(metrics);
+        let metrics = Metrics::register(metrics);
+        let scheduling = scheduling::Config {
+            max_waiting: config.admission.max_requests,
+            workers: config.cpu.workers(),
+            max_instances: placement::MAX_INSTANCES,
+        };
+        let (completions, receiver) = scheduling::completions(&scheduling);
+        let instances = Instances::default();
+        let waits = wait_gauge::WaitGauge::default();
+        let stages = PipelineStages {
+            pool: pool.clone(),
+            completions: completions.clone(),
+            instances: instances.clone(),
+            limits: config.decode,
+            waits: waits.clone(),
+            metrics: metrics.clone(),
+        };
+        let (batcher, worker) = Batcher::new(&scheduling, receiver, stages);
+        let loader = Loader {
+            runtime,
+            machine: placement::Machine::here(),
+            niceness: config.cpu.niceness,
+            pool,
+            instances,
+            completions,
+            metrics: metrics.clone(),
+            device_metrics,
+            next_key: AtomicU32::new(0),
+        };
+        let detector = Detector {
+            batcher,
+            admission: Admission::new(config.admission.clone()),
+            registry: Arc::new(Registry::new(&repository, default_model)),
+            draining,
+            waits,
+            metrics,
+        };
+        Ok(Self { detector, repository, loader, worker })
+    }
+
+    /// The use case, for the doors.
+    pub fn detector(&self) -> Detector {
+        self.detector.clone()
+    }
+
+    /// Loads the models, then serves until every [`Detector`] is dropped and what was let in is answered.
+    ///
+    /// # Errors
+    /// [`RequiredModelFailed`] when the server cannot do what it is for.
+    pub async fn run(self) -> Result<(), RequiredModelFailed> {
+        let Self { detector, repository, loader, worker } = self;
+        let worker = tokio::spawn(worker.run());
+        let registry = detector.registry.clone();
+        drop(detector);
+        registry.load_all(&repository, &loader).await?;
+        let instances = loader.instances.clone();
+        drop(loader);
+        if worker.await.is_err() {
+            tracing::error!("the batching actor panicked");
+        }
+        instances.clear();
+        Ok(())
+    }
+
+    /// Says of each model in the repository whether it would load, without serving it.
+    pub async fn check(&self) -> Vec<(&ModelEntry, Result<ReadyModel, LoadError>)> {
+        let mut checked = Vec::new();
+        for entry in self.repository.entries() {
+            checked.push((entry, self.loader.check(&self.repository, entry).await));
+        }
+        checked
+    }
+}

@@ -1,0 +1,103 @@
+//! The use case: a picture in, boxes out. One path for every door.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{oneshot, watch};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use super::admission::Admission;
+use super::error::DetectError;
+use super::metrics::Metrics;
+use super::readiness::Readiness;
+use super::registry::Registry;
+use super::request::{DetectRequest, Detections};
+use super::stages::{Call, Waiting};
+use super::timings::Received;
+use super::wait_gauge::WaitGauge;
+use crate::scheduling::Batcher;
+
+/// Answers requests. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Detector {
+    pub(super) batcher: Batcher<Waiting>,
+    pub(super) admission: Admission,
+    pub(super) registry: Arc<Registry>,
+    pub(super) draining: CancellationToken,
+    pub(super) waits: WaitGauge,
+    pub(super) metrics: Metrics,
+}
+
+// === impl Detector ===
+
+impl Detector {
+    /// Finds things in one picture.
+    ///
+    /// Dropping the future abandons the request: it leaves the line, or the shelf, at once; one that is with
+    /// a device runs on and its result is thrown away.
+    ///
+    /// # Errors
+    /// [`DetectError`] says which of them is the caller's to mend.
+    pub async fn detect(&self, request: DetectRequest) -> Result<Detections, DetectError> {
+        let span = tracing::debug_span!("detect", model = tracing::field::Empty, bytes = request.encoded.len());
+        self.detect_in(request, &span).instrument(span.clone()).await.inspect_err(|error| {
+            // The caller's mistakes are not the operator's business.
+            span.in_scope(|| tracing::debug!(%error, "refused"));
+        })
+    }
+
+    /// The models' states, now and whenever they change.
+    pub fn readiness(&self) -> watch::Receiver<Readiness> {
+        self.registry.readiness()
+    }
+
+    async fn detect_in(&self, request: DetectRequest, span: &tracing::Span) -> Result<Detections, DetectError> {
+        let received = Received::now();
+        if self.draining.is_cancelled() {
+            return Err(DetectError::Draining);
+        }
+        if request.deadline.has_passed(Instant::now()) {
+            return Err(DetectError::DeadlineExceeded);
+        }
+        let model = self.registry.find(request.model.as_deref(), request.version)?;
+        span.record("model", &model.reference.name);
+        let options = model.effective(&request.options)?;
+        let Ok(permit) = self.admission.admit(request.encoded.len() as u64) else {
+            return Err(self.overloaded());
+        };
+        let (answer, answered) = oneshot::channel();
+        let key = model.key;
+        let waiting = Waiting {
+            call: Call { model, options, answer, span: span.clone() },
+            encoded: request.encoded,
+            received,
+            permit,
+        };
+        let Ok(ticket) = self.batcher.arrive(key, request.deadline, waiting) else {
+            return Err(self.overloaded());
+        };
+        self.metrics.admitted.inc();
+        let answer = match request.deadline.instant() {
+            None => answered.await,
+            Some(instant) => match tokio::time::timeout_at(instant.into(), answered).await {
+                Ok(answer) => answer,
+                // The ticket goes with this return and takes the request out of the line.
+                Err(_) => return Err(DetectError::DeadlineExceeded),
+            },
+        };
+        ticket.answered();
+        // A request that is let go without an answer met a fault of ours, which has been logged there.
+        answer.unwrap_or(Err(DetectError::Panicked { stage: "schedule" }))
+    }
+
+    fn overloaded(&self) -> DetectError {
+        self.metrics.refused.inc();
+        DetectError::Overloaded { retry_after: self.waits.last().clamp(MIN_RETRY, MAX_RETRY) }
+    }
+}
+
+/// A client that comes back sooner only finds the same line; one that waits longer than this has better
+/// asked again, since the line may have gone meanwhile.
+const MIN_RETRY: Duration = Duration::from_millis(20);
+const MAX_RETRY: Duration = Duration::from_secs(5);

@@ -1,0 +1,71 @@
+//! Why a request was not answered with boxes.
+
+use std::time::Duration;
+
+use crate::device::EngineError;
+use crate::heads::HeadError;
+use crate::vision::DecodeError;
+
+/// Why a request was not answered with boxes. The doors turn each into a status of their protocol.
+///
+/// The text is for the caller, and says what to do where something can be done.
+#[derive(Debug, thiserror::Error)]
+pub enum DetectError {
+    /// No such model, or no such version of it.
+    #[error("there is no model {wanted}; there are: {known}")]
+    ModelNotFound {
+        /// What was asked for.
+        wanted: String,
+        /// What there is.
+        known: String,
+    },
+    /// No model was named and the server has no default.
+    #[error("no model was named and the server has no default; there are: {known}")]
+    NoDefaultModel {
+        /// What there is.
+        known: String,
+    },
+    /// The model exists and cannot answer now.
+    #[error("model {model} is not ready: {detail}")]
+    ModelNotReady {
+        /// Which.
+        model: String,
+        /// Its state.
+        detail: String,
+    },
+    /// An option has a value that it cannot have.
+    #[error("{field}: {detail}")]
+    InvalidOption {
+        /// The option's name in the contract.
+        field: &'static str,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// The picture cannot be read.
+    #[error(transparent)]
+    Picture(#[from] DecodeError),
+    /// There is no room in the line.
+    #[error("the server has as many requests waiting as it may; try again in {} ms", retry_after.as_millis())]
+    Overloaded {
+        /// When it makes sense to try again.
+        retry_after: Duration,
+    },
+    /// The caller's deadline passed.
+    #[error("the deadline passed before the answer was ready")]
+    DeadlineExceeded,
+    /// The server is going away.
+    #[error("the server is shutting down; use another one")]
+    Draining,
+    /// The network could not be run on this picture, alone.
+    #[error("the network failed on this picture")]
+    Inference(#[source] EngineError),
+    /// The network's output cannot be read.
+    #[error("the network's output cannot be read")]
+    Head(#[from] HeadError),
+    /// Something in the server broke on this picture.
+    #[error("the server failed on this picture")]
+    Panicked {
+        /// Where: a stage's name, for the log.
+        stage: &'static str,
+    },
+}

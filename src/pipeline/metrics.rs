@@ -1,0 +1,67 @@
+//! What this room counts.
+
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+
+use crate::scheduling::Outcome;
+
+/// Why a request was let go without an answer of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct LetGo {
+    /// Why.
+    pub reason: LetGoReason,
+}
+
+/// See [`Outcome`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[expect(missing_docs, reason = "as the outcomes of scheduling, which are documented")]
+pub enum LetGoReason {
+    Expired,
+    Abandoned,
+    NoInstance,
+}
+
+/// What this room counts. `Default` gives unregistered ones, for tests.
+#[derive(Debug, Clone, Default)]
+pub struct Metrics {
+    /// Requests admitted.
+    pub admitted: Counter,
+    /// Requests refused because the line was full.
+    pub refused: Counter,
+    /// Admitted requests that were let go before they ran.
+    pub let_go: Family<LetGo, Counter>,
+    /// Candidates of a network that were no boxes.
+    pub dropped_candidates: Counter,
+    /// Panics of a stage, each contained in its request.
+    pub panics: Counter,
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    /// Names and registers them.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register("requests_admitted", "Requests admitted to the line", metrics.admitted.clone());
+        registry.register("requests_refused", "Requests refused because the line was full", metrics.refused.clone());
+        registry.register("requests_let_go", "Admitted requests let go before they ran", metrics.let_go.clone());
+        registry.register(
+            "dropped_candidates",
+            "Candidates of a network that were no boxes: not finite, without an area, of no class",
+            metrics.dropped_candidates.clone(),
+        );
+        registry.register("panics", "Panics of a stage, each contained in its request", metrics.panics.clone());
+        metrics
+    }
+
+    pub(super) fn let_go(&self, outcome: Outcome) {
+        let reason = match outcome {
+            Outcome::Expired => LetGoReason::Expired,
+            Outcome::Abandoned => LetGoReason::Abandoned,
+            Outcome::NoInstance => LetGoReason::NoInstance,
+        };
+        self.let_go.get_or_create(&LetGo { reason }).inc();
+    }
+}

@@ -1,0 +1,99 @@
+//! What goes into the use case and what comes out, in the project's own types.
+
+use bytes::Bytes;
+
+use super::timings::Timings;
+use crate::model::{ModelVersion, Threshold};
+use crate::scheduling::Deadline;
+use crate::vision::{BoundingBox, ClassId, ImageSize};
+
+/// One picture in which to find things.
+#[derive(Debug, Clone)]
+pub struct DetectRequest {
+    /// The model's name; `None` is the server's default.
+    pub model: Option<String>,
+    /// `None` is the newest ready version.
+    pub version: Option<ModelVersion>,
+    /// The picture as it was sent, in a format whose magic bytes say what it is.
+    pub encoded: Bytes,
+    /// What the caller wants otherwise than the card says.
+    pub options: DetectOptions,
+    /// When the caller stops waiting.
+    pub deadline: Deadline,
+}
+
+/// A caller's wishes. What is unset is as the model's card says.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct DetectOptions {
+    /// Boxes scoring below this are left out.
+    pub score_threshold: Option<Threshold>,
+    /// Of two boxes that overlap more than this the weaker is left out. For a model without suppression of
+    /// its own, setting it turns suppression on.
+    pub iou_threshold: Option<Threshold>,
+    /// The most boxes in a reply, at least 1.
+    pub max_detections: Option<std::num::NonZeroU32>,
+    /// Suppression across classes rather than inside each.
+    pub class_agnostic_nms: Option<bool>,
+    /// Only boxes with these labels; empty is all.
+    pub labels: Vec<String>,
+}
+
+/// The options really in force for a request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EffectiveOptions {
+    /// See [`DetectOptions::score_threshold`].
+    pub score_threshold: Threshold,
+    /// `None` is no suppression.
+    pub iou_threshold: Option<Threshold>,
+    /// See [`DetectOptions::max_detections`].
+    pub max_detections: std::num::NonZeroU32,
+    /// See [`DetectOptions::class_agnostic_nms`].
+    pub class_agnostic_nms: bool,
+    /// See [`DetectOptions::labels`].
+    pub labels: Vec<String>,
+}
+
+/// A found object.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Detection {
+    /// In pixels of the upright picture, inside it, never empty.
+    pub bbox: BoundingBox,
+    /// In [0, 1].
+    pub score: f32,
+    /// The class.
+    pub class: ClassId,
+    /// Its label.
+    pub label: String,
+}
+
+/// The reply to one request.
+#[derive(Debug, Clone)]
+pub struct Detections {
+    /// By score, highest first.
+    pub detections: Vec<Detection>,
+    /// How many there were before `max_detections` cut the list.
+    pub total: usize,
+    /// The upright picture.
+    pub image_size: ImageSize,
+    /// Which model answered.
+    pub model: ModelRef,
+    /// What was in force.
+    pub options: EffectiveOptions,
+    /// Where the time went.
+    pub timings: Timings,
+}
+
+/// A loaded model's name and version.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ModelRef {
+    /// The folder's name in the repository.
+    pub name: String,
+    /// The version folder's number.
+    pub version: ModelVersion,
+}
+
+impl std::fmt::Display for ModelRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} version {}", self.name, self.version)
+    }
+}

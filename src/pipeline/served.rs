@@ -1,0 +1,162 @@
+//! A loaded model, ready to serve: everything that a request for it needs.
+
+use std::num::NonZeroU32;
+
+use super::error::DetectError;
+use super::request::{Detection, DetectOptions, EffectiveOptions, ModelRef};
+use crate::device::Loaded;
+use crate::heads::{Head, HeadError};
+use crate::model::{LabelMap, ModelSpec};
+use crate::scheduling::ModelKey;
+use crate::tensor::{Tensor, TensorPool};
+use crate::vision::{
+    BoundingBox, ImageSize, LetterboxTransform, NonMaxSuppression, Picture, Preprocessor, ScoredBox,
+};
+
+/// One loaded version of a model. Shared by the requests for it.
+#[derive(Debug)]
+pub(super) struct ServedModel {
+    pub(super) key: ModelKey,
+    pub(super) reference: ModelRef,
+    pub(super) labels: LabelMap,
+    defaults: EffectiveOptions,
+    max_candidates: usize,
+    preprocessor: Preprocessor,
+    head: Box<dyn Head>,
+    tensors: TensorPool,
+}
+
+/// What is read from one picture's row of a batch's outputs.
+pub(super) struct Found {
+    pub(super) detections: Vec<Detection>,
+    pub(super) total: usize,
+    /// Candidates that were no boxes: not finite, without an area, of no class.
+    pub(super) dropped: usize,
+}
+
+// === impl ServedModel ===
+
+impl ServedModel {
+    /// Fits a card to what its network turned out to be. `shelf` is how many tensors may be ready at a time.
+    ///
+    /// # Errors
+    /// A line that says what does not fit.
+    pub(super) fn new(
+        key: ModelKey,
+        reference: ModelRef,
+        spec: &ModelSpec,
+        labels: LabelMap,
+        loaded: &Loaded,
+        shelf: usize,
+    ) -> Result<Self, String> {
+        let dtype = loaded.signature.input.dtype;
+        let preprocessor = Preprocessor::new(spec.input.clone(), dtype).map_err(|error| error.to_string())?;
+        let head = spec
+            .head
+            .bind(spec.input.size, labels.len(), &loaded.signature.outputs)
+            .map_err(|error| error.to_string())?;
+        Ok(Self {
+            key,
+            reference,
+            defaults: EffectiveOptions {
+                score_threshold: spec.defaults.score_threshold,
+                iou_threshold: spec.defaults.iou_threshold,
+                max_detections: spec.defaults.max_detections,
+                class_agnostic_nms: spec.defaults.class_agnostic_nms,
+                labels: Vec::new(),
+            },
+            max_candidates: spec.defaults.max_candidates,
+            tensors: TensorPool::new(dtype, &preprocessor.tensor_shape(), shelf),
+            labels,
+            preprocessor,
+            head,
+        })
+    }
+
+    /// What is in force for a caller's wishes.
+    ///
+    /// # Errors
+    /// [`DetectError::InvalidOption`] for a label that the model does not have.
+    pub(super) fn effective(&self, wishes: &DetectOptions) -> Result<EffectiveOptions, DetectError> {
+        if let Some(unknown) = wishes.labels.iter().find(|label| self.labels.class(label).is_none()) {
+            return Err(DetectError::InvalidOption {
+                field: "labels",
+                detail: format!("model {} has no label {unknown:?}", self.reference.name),
+            });
+        }
+        Ok(EffectiveOptions {
+            score_threshold: wishes.score_threshold.unwrap_or(self.defaults.score_threshold),
+            iou_threshold: wishes.iou_threshold.or(self.defaults.iou_threshold),
+            max_detections: wishes.max_detections.unwrap_or(self.defaults.max_detections),
+            class_agnostic_nms: wishes.class_agnostic_nms.unwrap_or(self.defaults.class_agnostic_nms),
+            labels: wishes.labels.clone(),
+        })
+    }
+
+    /// The card's defaults.
+    pub(super) fn defaults(&self) -> &EffectiveOptions {
+        &self.defaults
+    }
+
+    /// Turns a picture into the network's input.
+    pub(super) fn preprocess(&self, picture: &Picture) -> (Tensor, LetterboxTransform) {
+        let mut tensor = self.tensors.take();
+        let transform = self.preprocessor.run(picture, &mut tensor);
+        (tensor, transform)
+    }
+
+    /// Turns row `row` of a batch's outputs into boxes of the upright picture.
+    ///
+    /// # Errors
+    /// Whatever the head says; none for any picture that the network was made for.
+    pub(super) fn postprocess(
+        &self,
+        outputs: &[Tensor],
+        row: usize,
+        transform: &LetterboxTransform,
+        image_size: ImageSize,
+        options: &EffectiveOptions,
+    ) -> Result<Found, HeadError> {
+        let decoded = self.head.decode(outputs, row, options.score_threshold.get())?;
+        let mut boxes = decoded.boxes;
+        match options.iou_threshold {
+            Some(iou_threshold) => {
+                let suppression = NonMaxSuppression {
+                    iou_threshold: iou_threshold.get(),
+                    class_agnostic: options.class_agnostic_nms,
+                    max_candidates: self.max_candidates,
+                };
+                boxes = suppression.apply(boxes);
+            }
+            None => boxes.sort_by(|a, b| b.score.total_cmp(&a.score)),
+        }
+        let mut dropped = decoded.dropped;
+        let mut detections: Vec<Detection> = Vec::new();
+        for found in boxes {
+            let Some(label) = self.labels.label(found.class) else {
+                dropped += 1;
+                continue;
+            };
+            if !options.labels.is_empty() && !options.labels.iter().any(|wanted| wanted == label) {
+                continue;
+            }
+            // A box that lies in the padding alone is none.
+            let Some(bbox) = map_back(&found, transform, image_size) else {
+                dropped += 1;
+                continue;
+            };
+            detections.push(Detection { bbox, score: found.score, class: found.class, label: label.to_owned() });
+        }
+        let total = detections.len();
+        detections.truncate(limit(options.max_detections));
+        Ok(Found { detections, total, dropped })
+    }
+}
+
+fn map_back(found: &ScoredBox, transform: &LetterboxTransform, image_size: ImageSize) -> Option<BoundingBox> {
+    transform.invert(found.bbox).clip(image_size)
+}
+
+fn limit(max_detections: NonZeroU32) -> usize {
+    usize::try_from(max_detections.get()).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,264 @@
+//! The stages of a request between the doors and the devices, carried out for the batching actor.
+//!
+//! A request is [`Waiting`] while it is encoded and a [`Context`] beside its tensor from then on; both carry
+//! the channel on which it is answered, so whoever lets go of one answers it. A stage that panics answers
+//! its own request and costs nothing else.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+use tracing::Span;
+
+use super::admission::AdmissionPermit;
+use super::cpu_pool::CpuPool;
+use super::error::DetectError;
+use super::metrics::Metrics;
+use super::request::{Detections, EffectiveOptions};
+use super::served::ServedModel;
+use super::timings::{Preprocessed, Received};
+use super::wait_gauge::WaitGauge;
+use crate::device::{EngineError, Inferred, Instance, Loaded, Picture, Reports};
+use crate::scheduling::{Completions, InstanceKey, Outcome, RequestId, Stages};
+use crate::vision::{DecodeLimits, ImageSize, LetterboxTransform, decode};
+
+/// What a request is answered with.
+pub(super) type Answer = Result<Detections, DetectError>;
+
+/// A request that waits to be prepared.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) call: Call,
+    pub(super) encoded: Bytes,
+    pub(super) received: Received,
+    /// Given back with the encoded bytes.
+    pub(super) permit: AdmissionPermit,
+}
+
+/// What a request carries all the way.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) model: Arc<ServedModel>,
+    pub(super) options: EffectiveOptions,
+    pub(super) answer: oneshot::Sender<Answer>,
+    pub(super) span: Span,
+}
+
+/// What a request carries beside its tensor.
+#[derive(Debug)]
+pub(super) struct Context {
+    call: Call,
+    transform: LetterboxTransform,
+    image_size: ImageSize,
+    preprocessed: Preprocessed,
+}
+
+/// The running instances' sending ends. Filled by the registry, used by the actor.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Instances {
+    senders: Arc<Mutex<HashMap<InstanceKey, Instance<Context>>>>,
+}
+
+/// Carries out the actor's decisions.
+#[derive(Debug)]
+pub(super) struct PipelineStages {
+    pub(super) pool: CpuPool,
+    pub(super) completions: Completions<Picture<Context>>,
+    pub(super) instances: Instances,
+    pub(super) limits: DecodeLimits,
+    pub(super) waits: WaitGauge,
+    pub(super) metrics: Metrics,
+}
+
+/// An instance's way to tell the rest of the house what happens.
+#[derive(Debug)]
+pub(super) struct InstanceReports {
+    pub(super) key: InstanceKey,
+    pub(super) pool: CpuPool,
+    pub(super) completions: Completions<Picture<Context>>,
+    pub(super) loaded: Option<oneshot::Sender<Result<Loaded, EngineError>>>,
+    pub(super) metrics: Metrics,
+}
+
+// === impl Call ===
+
+impl Call {
+    fn answer(self, answer: Answer) {
+        // A caller that has gone in the meantime is a normal event.
+        drop(self.answer.send(answer));
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.answer.is_closed()
+    }
+}
+
+// === impl Instances ===
+
+impl Instances {
+    pub(super) fn insert(&self, key: InstanceKey, instance: Instance<Context>) {
+        self.lock().insert(key, instance);
+    }
+
+    /// Ends the instances' threads once they have run what they were sent.
+    pub(super) fn clear(&self) {
+        self.lock().clear();
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<InstanceKey, Instance<Context>>> {
+        self.senders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl PipelineStages ===
+
+impl Stages<Waiting, Picture<Context>> for PipelineStages {
+    fn prepare(&mut self, id: RequestId, waiting: Waiting, waited: Duration) {
+        self.waits.record(waited);
+        let (completions, limits, metrics) = (self.completions.clone(), self.limits, self.metrics.clone());
+        let job = move || match prepare(waiting, &limits, &metrics) {
+            Some(picture) => completions.prepared(id, picture),
+            None => completions.prepare_failed(id),
+        };
+        if self.pool.try_start(job).is_err() {
+            // The machine counts the workers, so this is a fault of ours: its request is answered by the
+            // drop of its channel, its worker is given back.
+            tracing::error!("the CPU pool had no room for a job that the scheduler counted");
+            self.completions.prepare_failed(id);
+        }
+    }
+
+    fn run(&mut self, key: InstanceKey, bucket: usize, batch: Vec<Picture<Context>>) {
+        let refused = match self.instances.lock().get(&key) {
+            Some(instance) => instance.try_send((bucket, batch)).err(),
+            None => Some((bucket, batch)),
+        };
+        if let Some((_, batch)) = refused {
+            tracing::error!(instance = key.0, "an instance is gone");
+            self.completions.instance_down(key);
+            for picture in batch {
+                self.drop_ready(picture, Outcome::NoInstance);
+            }
+        }
+    }
+
+    fn drop_waiting(&mut self, waiting: Waiting, outcome: Outcome) {
+        self.let_go(waiting.call, outcome);
+    }
+
+    fn drop_ready(&mut self, picture: Picture<Context>, outcome: Outcome) {
+        self.let_go(picture.context.call, outcome);
+    }
+}
+
+impl PipelineStages {
+    fn let_go(&self, call: Call, outcome: Outcome) {
+        self.metrics.let_go(outcome);
+        let error = match outcome {
+            Outcome::Expired => DetectError::DeadlineExceeded,
+            Outcome::Abandoned => return,
+            Outcome::NoInstance => DetectError::ModelNotReady {
+                model: call.model.reference.name.clone(),
+                detail: "no instance of it is running".to_owned(),
+            },
+        };
+        call.answer(Err(error));
+    }
+}
+
+/// Decodes and preprocesses, on a CPU worker. `None` when the request has been answered.
+fn prepare(waiting: Waiting, limits: &DecodeLimits, metrics: &Metrics) -> Option<Picture<Context>> {
+    let Waiting { call, encoded, received, permit } = waiting;
+    if call.is_abandoned() {
+        metrics.let_go(Outcome::Abandoned);
+        return None;
+    }
+    let began = Instant::now();
+    let outcome = call.span.in_scope(|| {
+        contain("preprocess", metrics, || {
+            let picture = decode(&encoded, limits)?;
+            let (tensor, transform) = call.model.preprocess(&picture);
+            Ok((tensor, transform, picture.size()))
+        })
+    });
+    drop(encoded);
+    drop(permit);
+    match outcome {
+        Ok((tensor, transform, image_size)) => {
+            let preprocessed = received.preprocessed(began);
+            Some(Picture { tensor, context: Context { call, transform, image_size, preprocessed } })
+        }
+        Err(error) => {
+            call.answer(Err(error));
+            None
+        }
+    }
+}
+
+// === impl InstanceReports ===
+
+impl Reports<Context> for InstanceReports {
+    fn loaded(&mut self, outcome: Result<Loaded, EngineError>) {
+        if let Some(loaded) = self.loaded.take() {
+            // The registry may have given up on the model because another instance failed.
+            drop(loaded.send(outcome));
+        }
+    }
+
+    fn batch_finished(&mut self) {
+        self.completions.batch_finished(self.key);
+    }
+
+    fn inferred(&mut self, inferred: Inferred<Context>) {
+        let metrics = self.metrics.clone();
+        let Inferred { outputs, row, context, run } = inferred;
+        let Context { call, transform, image_size, preprocessed } = context;
+        let ran = preprocessed.ran(run);
+        self.pool.finish(move || {
+            if call.is_abandoned() {
+                return;
+            }
+            let outcome = call.span.in_scope(|| {
+                contain("postprocess", &metrics, || {
+                    Ok(call.model.postprocess(&outputs, row, &transform, image_size, &call.options)?)
+                })
+            });
+            // The outputs go back to the runtime before the caller is told.
+            drop(outputs);
+            let answer = outcome.map(|found| {
+                metrics.dropped_candidates.inc_by(found.dropped as u64);
+                Detections {
+                    detections: found.detections,
+                    total: found.total,
+                    image_size,
+                    model: call.model.reference.clone(),
+                    options: call.options.clone(),
+                    timings: ran.replied(),
+                }
+            });
+            call.answer(answer);
+        });
+    }
+
+    fn failed(&mut self, context: Context, error: EngineError) {
+        context.call.span.in_scope(|| tracing::error!(%error, "the network failed on a picture"));
+        context.call.answer(Err(DetectError::Inference(error)));
+    }
+}
+
+/// Turns a panic of a stage into its request's error, counted and logged once.
+fn contain<T>(
+    stage: &'static str,
+    metrics: &Metrics,
+    body: impl FnOnce() -> Result<T, DetectError>,
+) -> Result<T, DetectError> {
+    // What the panic leaves half done belongs to this request alone and is dropped with it.
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
+        metrics.panics.inc();
+        tracing::error!(stage, "a stage panicked; its request alone fails");
+        Err(DetectError::Panicked { stage })
+    })
+}

@@ -1,0 +1,112 @@
+//! The ledger of one request: where its time went.
+
+use std::time::{Duration, Instant};
+
+use crate::device::RunReport;
+use crate::model::Device;
+
+/// Where the time of a request went, measured in the server. The parts do not overlap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timings {
+    /// Admitted, waiting for a CPU worker.
+    pub queue: Duration,
+    /// Decode, orient, resize, normalise.
+    pub preprocess: Duration,
+    /// Tensor ready, waiting for a device.
+    pub batch_wait: Duration,
+    /// The batch's run on the device.
+    pub inference: Duration,
+    /// Decode of the head, suppression, mapping back.
+    pub postprocess: Duration,
+    /// From the request's receipt to its reply.
+    pub total: Duration,
+    /// Pictures in the batch that ran.
+    pub batch_size: usize,
+    /// The device that ran it.
+    pub device: Device,
+}
+
+/// The ledger while the request is under way: one type for each thing that is known by then.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Received {
+    at: Instant,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Preprocessed {
+    received: Instant,
+    queue: Duration,
+    preprocess: Duration,
+    at: Instant,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ran {
+    before: Preprocessed,
+    run: RunReport,
+    at: Instant,
+}
+
+// === impl Received ===
+
+impl Received {
+    pub(super) fn now() -> Self {
+        Self { at: Instant::now() }
+    }
+
+    /// Preprocessing began at `began` and is done now.
+    pub(super) fn preprocessed(self, began: Instant) -> Preprocessed {
+        let now = Instant::now();
+        Preprocessed {
+            received: self.at,
+            queue: began.saturating_duration_since(self.at),
+            preprocess: now.saturating_duration_since(began),
+            at: now,
+        }
+    }
+}
+
+impl Preprocessed {
+    /// The batch is back from its device now.
+    pub(super) fn ran(self, run: RunReport) -> Ran {
+        Ran { before: self, run, at: Instant::now() }
+    }
+}
+
+impl Ran {
+    /// The reply is ready now.
+    pub(super) fn replied(self) -> Timings {
+        let now = Instant::now();
+        let Self { before, run, at } = self;
+        let away = at.saturating_duration_since(before.at);
+        Timings {
+            queue: before.queue,
+            preprocess: before.preprocess,
+            batch_wait: away.saturating_sub(run.inference),
+            inference: run.inference,
+            postprocess: now.saturating_duration_since(at),
+            total: now.saturating_duration_since(before.received),
+            batch_size: run.batch_size,
+            device: run.device,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_add_up_to_the_total() {
+        let received = Received::now();
+        let run = RunReport { inference: Duration::ZERO, batch_size: 3, device: Device::Cpu };
+        let timings = received.preprocessed(Instant::now()).ran(run).replied();
+        let parts = timings.queue
+            + timings.preprocess
+            + timings.batch_wait
+            + timings.inference
+            + timings.postprocess;
+        assert_eq!(parts, timings.total);
+        assert_eq!(timings.batch_size, 3);
+    }
+}
