@@ -77,8 +77,8 @@ pub struct Pipeline {
 // === impl Pipeline ===
 
 impl Pipeline {
-    /// Puts the pipeline together. Starts the CPU pool's threads and nothing else. `draining` is when it
-    /// stops to take requests.
+    /// Puts the pipeline together. Starts the CPU pool's threads and nothing else. `stop` is when it
+    /// takes no more requests.
     ///
     /// # Errors
     /// What the operating system says when it gives no thread.
@@ -87,7 +87,7 @@ impl Pipeline {
         repository: ModelRepository,
         default_model: Option<String>,
         runtime: Runtime,
-        draining: CancellationToken,
+        stop: CancellationToken,
         metrics: &mut MetricsRegistry,
     ) -> std::io::Result<Self> {
         let pool = CpuPool::new(&config.cpu)?;
@@ -125,7 +125,7 @@ impl Pipeline {
             batcher,
             admission: Admission::new(config.admission.clone()),
             registry: Arc::new(Registry::new(&repository, default_model)),
-            draining,
+            stop,
             waits,
             metrics,
         };

@@ -24,7 +24,7 @@ pub struct Detector {
     pub(super) batcher: Batcher<Waiting>,
     pub(super) admission: Admission,
     pub(super) registry: Arc<Registry>,
-    pub(super) draining: CancellationToken,
+    pub(super) stop: CancellationToken,
     pub(super) waits: WaitGauge,
     pub(super) metrics: Metrics,
 }
@@ -54,7 +54,7 @@ impl Detector {
 
     async fn detect_in(&self, request: DetectRequest, span: &tracing::Span) -> Result<Detections, DetectError> {
         let received = Received::now();
-        if self.draining.is_cancelled() {
+        if self.stop.is_cancelled() {
             return Err(DetectError::Draining);
         }
         if request.deadline.has_passed(Instant::now()) {

@@ -1,0 +1,83 @@
+//! The commands of the binary, one file each. They read flags and the environment, which no other room does.
+
+mod detect;
+mod models;
+mod serve;
+mod terminal;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{Config, ConfigError};
+
+/// An object-detection inference server: gRPC in, boxes out.
+#[derive(Debug, Parser)]
+#[command(name = "detectd", version, about)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve the models of a repository.
+    Serve(serve::Serve),
+    /// Send photos to a server, print the boxes and draw them.
+    Detect(detect::Detect),
+    /// Look at a model repository without serving it.
+    Models(models::Models),
+}
+
+/// Flags that belong to the configuration. Each overrides the file and the environment.
+#[derive(Debug, Args)]
+struct ConfigFlags {
+    /// Configuration file (TOML).
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Model repository.
+    #[arg(long, value_name = "DIR")]
+    models: Option<String>,
+    /// ONNX Runtime library.
+    #[arg(long, value_name = "FILE")]
+    onnxruntime: Option<String>,
+}
+
+// === impl Cli ===
+
+impl Cli {
+    /// Runs the command. What a command cannot do is told in one line on standard error, and the exit code
+    /// says so: 64 for a wrong configuration, 1 for the rest.
+    pub fn run(self) -> ExitCode {
+        let outcome = match self.command {
+            Command::Serve(serve) => serve.run(),
+            Command::Detect(detect) => detect.run(),
+            Command::Models(models) => models.run(),
+        };
+        match outcome {
+            Ok(code) => code,
+            Err(error) => {
+                terminal::complain(&format!("{error:#}"));
+                // EX_USAGE: a supervisor need not try again.
+                let usage = error.downcast_ref::<ConfigError>().is_some();
+                ExitCode::from(if usage { 64 } else { 1 })
+            }
+        }
+    }
+}
+
+// === impl ConfigFlags ===
+
+impl ConfigFlags {
+    /// The effective configuration, `more` being a command's own flags.
+    fn load(&self, more: &[(&'static str, Option<&String>)]) -> Result<Config, ConfigError> {
+        let common = [("models", self.models.as_ref()), ("onnxruntime", self.onnxruntime.as_ref())];
+        let flags: Vec<(&'static str, String)> = common
+            .iter()
+            .chain(more)
+            .filter_map(|(path, value)| Some((*path, (*value)?.clone())))
+            .collect();
+        Config::load(self.config.as_deref().map(Path::new), std::env::vars(), &flags)
+    }
+}

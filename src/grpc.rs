@@ -1,0 +1,100 @@
+//! The gRPC door.
+//!
+//! | file | job |
+//! |---|---|
+//! | [`pb`] | the generated types, which stay in this room |
+//! | [`listener`] | sockets and connections |
+//! | [`deadline`] | `grpc-timeout` |
+//! | [`unary`] | `DetectionService` |
+//! | [`convert`] | the contract's messages from and to the project's types |
+//! | [`status`] | errors to statuses |
+//! | [`health`] | `grpc.health.v1` |
+//!
+//! It translates, and decides nothing that another door would have to decide again.
+
+mod convert;
+mod deadline;
+mod health;
+mod listener;
+pub mod pb;
+pub mod status;
+mod unary;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tonic::codec::CompressionEncoding;
+use tonic::service::Routes;
+use tonic_health::pb::health_server::HealthServer;
+use tonic_health::server::HealthService;
+
+use crate::pipeline::Detector;
+use pb::detection_service_server::DetectionServiceServer;
+
+/// The door's settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Where to listen, like `0.0.0.0:50051`; port 0 takes any.
+    pub address: String,
+    /// The largest message taken, in bytes, for every method alike.
+    pub max_message_size: usize,
+    /// Whether clients may ask what services there are.
+    pub reflection: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        // 32 MiB: a 50-megapixel JPEG of good quality fits.
+        Self { address: "0.0.0.0:50051".to_owned(), max_message_size: 32 << 20, reflection: true }
+    }
+}
+
+/// How the door is told to close.
+#[derive(Debug, Clone)]
+pub struct Shutdown {
+    /// From here on health says NOT_SERVING; requests are still taken.
+    pub draining: CancellationToken,
+    /// From here on no connection is accepted, those that are open are told to finish, and new requests on
+    /// them are refused.
+    pub stop: CancellationToken,
+    /// How long they may take.
+    pub grace: Duration,
+}
+
+/// Serves gRPC on `listener` until told to stop, then ends within the grace period.
+pub async fn serve(listener: TcpListener, config: &Config, detector: Detector, shutdown: Shutdown) {
+    let readiness = detector.readiness();
+    let first = readiness.borrow().clone();
+    let reporter = health::reporter(&first).await;
+    let followed = tokio::spawn(health::follow(reporter.clone(), readiness, shutdown.draining.clone()));
+
+    let detection = DetectionServiceServer::new(unary::Service::new(detector))
+        .max_decoding_message_size(config.max_message_size)
+        .max_encoding_message_size(config.max_message_size)
+        .accept_compressed(CompressionEncoding::Gzip)
+        // Answered compressed only where the client says that it reads it.
+        .send_compressed(CompressionEncoding::Gzip);
+    let health = HealthServer::new(HealthService::from_health_reporter(reporter));
+    let mut routes = Routes::new(detection).add_service(health);
+    if config.reflection {
+        let configure = || {
+            tonic_reflection::server::Builder::configure()
+                .register_encoded_file_descriptor_set(pb::FILE_DESCRIPTOR_SET)
+                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        };
+        // Tools know the one or the other.
+        match (configure().build_v1(), configure().build_v1alpha()) {
+            (Ok(v1), Ok(v1alpha)) => routes = routes.add_service(v1).add_service(v1alpha),
+            (Err(error), _) | (_, Err(error)) => tracing::error!(%error, "reflection is not available"),
+        }
+    }
+    let router = routes.prepare().into_axum_router();
+    let router = router.layer(axum::middleware::map_request(|request: axum::extract::Request| async move {
+        deadline::stamp(request)
+    }));
+    listener::serve(listener, router, shutdown.stop, shutdown.grace).await;
+    followed.abort();
+}

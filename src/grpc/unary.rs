@@ -1,0 +1,77 @@
+//! `detectd.v1.DetectionService`, the calls of one message.
+
+use std::pin::Pin;
+
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::convert;
+use super::pb::detection_service_server::DetectionService;
+use super::pb::{
+    DetectRequest, DetectResponse, DetectStreamRequest, DetectStreamResponse, ListModelsRequest, ListModelsResponse,
+};
+use super::status::status;
+use crate::pipeline::{DetectError, Detector};
+use crate::scheduling::Deadline;
+
+/// The service. One for all connections.
+#[derive(Debug)]
+pub(super) struct Service {
+    detector: Detector,
+}
+
+// === impl Service ===
+
+impl Service {
+    pub(super) fn new(detector: Detector) -> Self {
+        Self { detector }
+    }
+}
+
+#[tonic::async_trait]
+impl DetectionService for Service {
+    async fn detect(&self, request: Request<DetectRequest>) -> Result<Response<DetectResponse>, Status> {
+        let deadline = request.extensions().get().copied().unwrap_or(Deadline::NEVER);
+        let request = convert::request(request.into_inner(), deadline).map_err(|error| status(&error))?;
+        match self.detector.detect(request).await {
+            Ok(detections) => Ok(Response::new(convert::response(detections))),
+            Err(error) => {
+                log_fault(&error);
+                Err(status(&error))
+            }
+        }
+    }
+
+    type DetectStreamStream = Pin<Box<dyn Stream<Item = Result<DetectStreamResponse, Status>> + Send>>;
+
+    async fn detect_stream(
+        &self,
+        _request: Request<Streaming<DetectStreamRequest>>,
+    ) -> Result<Response<Self::DetectStreamStream>, Status> {
+        Err(Status::unimplemented("DetectStream is not served yet; use Detect"))
+    }
+
+    async fn list_models(&self, _request: Request<ListModelsRequest>) -> Result<Response<ListModelsResponse>, Status> {
+        let readiness = self.detector.readiness();
+        let models = readiness.borrow().models().iter().map(convert::model).collect();
+        Ok(Response::new(ListModelsResponse { models }))
+    }
+}
+
+/// Tells the operator what the caller is not told: the cause of a fault of ours.
+fn log_fault(error: &DetectError) {
+    match error {
+        DetectError::Head(cause) => tracing::error!(%cause, "a network's output cannot be read"),
+        // Logged where they happened, with what was known there.
+        DetectError::Inference(_) | DetectError::Panicked { .. } => {}
+        // Not faults of ours.
+        DetectError::ModelNotFound { .. }
+        | DetectError::NoDefaultModel { .. }
+        | DetectError::ModelNotReady { .. }
+        | DetectError::InvalidOption { .. }
+        | DetectError::Picture(_)
+        | DetectError::Overloaded { .. }
+        | DetectError::DeadlineExceeded
+        | DetectError::Draining => {}
+    }
+}

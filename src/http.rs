@@ -1,0 +1,98 @@
+//! The HTTP door: probes and metrics for people and orchestrators.
+//!
+//! | path | answers |
+//! |---|---|
+//! | `/livez` | 200 while the process can make progress |
+//! | `/readyz` | 200 when every required model is ready and the server is not draining, else 503; a line a model |
+//! | `/metrics` | the counters, in the OpenMetrics text format |
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use prometheus_client::registry::Registry;
+use serde::{Deserialize, Serialize};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::pipeline::{Detector, Readiness};
+
+/// The door's settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Where to listen, like `0.0.0.0:8080`; port 0 takes any.
+    pub address: String,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { address: "0.0.0.0:8080".to_owned() }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Probed {
+    readiness: watch::Receiver<Readiness>,
+    draining: CancellationToken,
+    metrics: Arc<Registry>,
+}
+
+/// Serves HTTP on `listener` until `stop`. Probes are short: what is open then is cut.
+pub async fn serve(
+    listener: TcpListener,
+    detector: &Detector,
+    metrics: Arc<Registry>,
+    draining: CancellationToken,
+    stop: CancellationToken,
+) {
+    let probed = Probed { readiness: detector.readiness(), draining, metrics };
+    let router = Router::new()
+        .route("/livez", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics_page))
+        .with_state(probed);
+    tokio::select! {
+        served = axum::serve(listener, router) => {
+            if let Err(error) = served {
+                tracing::error!(%error, "the HTTP door has closed");
+            }
+        }
+        () = stop.cancelled() => {}
+    }
+}
+
+async fn ready(State(probed): State<Probed>) -> impl IntoResponse {
+    let readiness = probed.readiness.borrow();
+    let mut page = String::new();
+    for model in readiness.models() {
+        let detail = if model.detail.is_empty() { String::new() } else { format!(" ({})", model.detail) };
+        // Writing to a string cannot fail.
+        drop(writeln!(page, "{}: {}{detail}", model.name, model.state_name()));
+    }
+    if probed.draining.is_cancelled() {
+        page.push_str("draining\n");
+    }
+    match readiness.is_ready() && !probed.draining.is_cancelled() {
+        true => (StatusCode::OK, page),
+        false => (StatusCode::SERVICE_UNAVAILABLE, page),
+    }
+}
+
+async fn metrics_page(State(probed): State<Probed>) -> impl IntoResponse {
+    let mut page = String::new();
+    match prometheus_client::encoding::text::encode(&mut page, &probed.metrics) {
+        Ok(()) => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            (StatusCode::OK, [(header::CONTENT_TYPE, kind)], page)
+        }
+        Err(error) => {
+            (StatusCode::INTERNAL_SERVER_ERROR, [(header::CONTENT_TYPE, "text/plain")], format!("{error}\n"))
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Telemetry: how the process speaks to its operator.
+
+pub mod logging;

@@ -1,0 +1,52 @@
+//! Log lines on standard error.
+
+use std::io::IsTerminal;
+
+use serde::{Deserialize, Serialize};
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// The log's settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Levels, like `info` or `info,detectd::pipeline=debug`.
+    pub level: String,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { level: "info".to_owned() }
+    }
+}
+
+/// The levels cannot be understood.
+#[derive(Debug, thiserror::Error)]
+#[error("log.level {level:?}: {detail}")]
+pub struct BadLevel {
+    level: String,
+    detail: String,
+}
+
+// === impl Config ===
+
+impl Config {
+    /// Reads the levels.
+    ///
+    /// # Errors
+    /// [`BadLevel`] when they are not levels.
+    pub fn targets(&self) -> Result<Targets, BadLevel> {
+        let bad = |detail: String| BadLevel { level: self.level.clone(), detail };
+        self.level.parse().map_err(|error: tracing_subscriber::filter::ParseError| bad(error.to_string()))
+    }
+}
+
+/// Starts logging. A second call in one process changes nothing.
+pub fn start(targets: Targets) {
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        // Escape codes are for people's eyes, not for files.
+        .with_ansi(std::io::stderr().is_terminal());
+    drop(tracing_subscriber::registry().with(targets).with(lines).try_init());
+}
