@@ -2,4 +2,6 @@
 //!
 //! `docs/ARCHITECTURE.md` has the picture of the house and the life of a request.
 
+pub mod heads;
 pub mod tensor;
+pub mod vision;
