@@ -3,5 +3,6 @@
 //! `docs/ARCHITECTURE.md` has the picture of the house and the life of a request.
 
 pub mod heads;
+pub mod model;
 pub mod tensor;
 pub mod vision;
