@@ -1,9 +1,27 @@
 //! detectd: an object-detection inference server.
 //!
-//! `docs/ARCHITECTURE.md` has the picture of the house and the life of a request.
+//! The rooms, from the street to the ground; imports run downwards only. `docs/ARCHITECTURE.md` has the
+//! picture and the life of a request.
+//!
+//! | level | rooms |
+//! |---|---|
+//! | root | [`cli`], [`app`], [`config`] |
+//! | doors | [`grpc`], [`http`] |
+//! | use | [`pipeline`] |
+//! | machine | [`scheduling`], [`device`] |
+//! | domain | [`model`], [`heads`], [`vision`] |
+//! | ground | [`tensor`], [`telemetry`] |
 
+pub mod app;
+pub mod cli;
+pub mod config;
 pub mod device;
+pub mod grpc;
+pub mod heads;
+pub mod http;
 pub mod model;
+pub mod pipeline;
 pub mod scheduling;
+pub mod telemetry;
 pub mod tensor;
 pub mod vision;

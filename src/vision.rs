@@ -1,7 +1,8 @@
-//! placeholder
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub struct ImageSize {
-    pub width: u32,
-    pub height: u32,
-}
+//! Placeholder for the pictures' room.
+
+pub mod bbox;
+pub mod image_size;
+pub mod preprocess;
+
+pub use bbox::{BoundingBox, ClassId, ScoredBox};
+pub use image_size::ImageSize;

@@ -1,0 +1,61 @@
+//! The card's `[head]` table, and the step from it to a head.
+
+use serde::Deserialize;
+
+use super::{DetrSpec, Head, HeadError, OutputSignature, YoloxSpec};
+use crate::vision::ImageSize;
+
+/// The head of a model: its family, and what the family needs to be told.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(tag = "family", rename_all = "lowercase")]
+pub enum HeadSpec {
+    /// Grid cells with a box, an objectness and class scores each.
+    Yolox(YoloxSpec),
+    /// Finished candidates: labels, corner boxes and scores.
+    Detr(DetrSpec),
+}
+
+// === impl HeadSpec ===
+
+impl HeadSpec {
+    /// Checks a network's outputs against the card and gives the head that reads them.
+    ///
+    /// `input` is the network's input size in pixels, `class_count` the number of the model's labels, and
+    /// `outputs` are the network's outputs in the order in which a run gives them.
+    ///
+    /// # Errors
+    /// [`HeadError`], naming the outputs found, when they are not what the card says.
+    pub fn bind(
+        &self,
+        input: ImageSize,
+        class_count: usize,
+        outputs: &[OutputSignature],
+    ) -> Result<Box<dyn Head>, HeadError> {
+        match self {
+            Self::Yolox(spec) => spec.bind(input, class_count, outputs),
+            Self::Detr(spec) => spec.bind(class_count, outputs),
+        }
+    }
+
+    /// The name of a second input, i64 `[N, 2]`, to be fed the network's input size as (width, height).
+    ///
+    /// Such a network scales its boxes to whatever size it is told. It is always told its own input's, so
+    /// that boxes come out in pixels of the network's input like every other head's, and are mapped back to
+    /// the picture in the same way.
+    pub fn size_input(&self) -> Option<&str> {
+        match self {
+            Self::Yolox(_) => None,
+            Self::Detr(spec) => spec.size_input.as_deref(),
+        }
+    }
+
+    /// Whether the raw boxes repeat each object, so that they are of no use without suppression.
+    ///
+    /// Where this is false, boxes are suppressed only when a request sets an IoU threshold.
+    pub fn needs_nms(&self) -> bool {
+        match self {
+            Self::Yolox(_) => true,
+            Self::Detr(_) => false,
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Repositories in temporary folders, and the project's own.
+
+use std::fs;
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::vision::ClassId;
+
+const GOOD_CARD: &str = r#"
+[input]
+size = [32, 32]
+resize = { mode = "stretch" }
+color = "rgb"
+[head]
+family = "detr"
+[defaults]
+score_threshold = 0.5
+"#;
+
+/// Makes a repository of these files and folders (a trailing `/` makes a folder).
+fn repository(files: &[(&str, &str)]) -> TempDir {
+    let root = TempDir::new().unwrap();
+    for (path, text) in files {
+        let full = root.path().join(path);
+        if path.ends_with('/') {
+            fs::create_dir_all(full).unwrap();
+            continue;
+        }
+        fs::create_dir_all(full.parent().unwrap()).unwrap();
+        fs::write(full, text).unwrap();
+    }
+    root
+}
+
+#[test]
+fn models_are_listed_by_name_and_versions_by_number() {
+    let root = repository(&[
+        ("b/model.toml", GOOD_CARD),
+        ("b/9/model.onnx", ""),
+        ("b/10/model.onnx", ""),
+        ("b/labels.txt", "person\ncar\n"),
+        ("a/model.toml", GOOD_CARD),
+        ("fetch.py", ""),
+        ("README.md", ""),
+        (".git/", ""),
+    ]);
+    let models = ModelRepository::open(root.path()).unwrap();
+    let names: Vec<_> = models.entries().iter().map(|m| m.name.as_str()).collect();
+    assert_eq!(names, ["a", "b"]);
+    assert_eq!(models.strays(), [""; 0]);
+
+    let model = models.entry("b").unwrap();
+    let numbers: Vec<_> = model.versions.iter().map(|v| v.get()).collect();
+    assert_eq!(numbers, [9, 10]);
+    let newest = model.newest().unwrap();
+    assert_eq!(
+        model.network(newest).unwrap(),
+        root.path().join("b/10/model.onnx")
+    );
+    let labels = model.labels(model.spec.as_ref().unwrap()).unwrap();
+    assert_eq!(labels.label(ClassId(1)), Some("car"));
+    assert!(models.entry("c").is_none());
+}
+
+#[test]
+fn a_bad_card_is_told_by_its_path_and_hides_no_other_model() {
+    let root = repository(&[
+        ("bad/model.toml", &GOOD_CARD.replace("score_t", "scor_t")),
+        ("bad/1/model.onnx", ""),
+        ("good/model.toml", GOOD_CARD),
+        ("none/1/model.onnx", ""),
+    ]);
+    let models = ModelRepository::open(root.path()).unwrap();
+    assert!(models.entry("good").unwrap().spec.is_ok());
+    let error = |name: &str| {
+        let error = models.entry(name).unwrap().spec.as_ref().unwrap_err();
+        let root = format!("{}/", root.path().display());
+        error.to_string().replace(&root, "")
+    };
+    assert_eq!(
+        error("bad"),
+        "bad/model.toml: line 9, `scor_threshold = 0.5`: unknown key `scor_threshold`; \
+         the nearest known one is `score_threshold`"
+    );
+    assert_eq!(error("none"), "none has no model.toml");
+}
+
+#[test]
+fn an_absent_network_says_what_to_do() {
+    let root = repository(&[
+        ("a/model.toml", GOOD_CARD),
+        ("b/model.toml", GOOD_CARD),
+        ("b/1/model.onnx", ""),
+        ("b/2/", ""),
+    ]);
+    let models = ModelRepository::open(root.path()).unwrap();
+    let error = models.entry("a").unwrap().newest().unwrap_err().to_string();
+    assert!(
+        error.ends_with("a/1/model.onnx is absent; run `make models`, or put the network there"),
+        "{error}"
+    );
+    // A version whose file is still being copied is no version yet.
+    let model = models.entry("b").unwrap();
+    assert_eq!(model.newest().unwrap(), ModelVersion::FIRST);
+    assert!(models.strays()[0].ends_with("b/2 holds no model.onnx"));
+    let error = model.network("2".parse().unwrap()).unwrap_err();
+    assert!(matches!(error, ModelError::NoNetwork { .. }));
+}
+
+#[test]
+fn folders_that_are_no_model_or_no_version_are_told() {
+    let root = repository(&[
+        ("Big/model.toml", GOOD_CARD),
+        ("a/model.toml", GOOD_CARD),
+        ("a/v2/model.onnx", ""),
+        ("a/02/model.onnx", ""),
+        ("a/.tmp/", ""),
+    ]);
+    let models = ModelRepository::open(root.path()).unwrap();
+    assert_eq!(models.entries().len(), 1);
+    assert!(models.entries()[0].versions.is_empty());
+    let strays = models.strays().join("\n");
+    for stray in [
+        "Big: \"Big\" is no name",
+        "v2: \"v2\" is no version",
+        "02: ",
+    ] {
+        assert!(strays.contains(stray), "{strays}");
+    }
+    assert_eq!(models.strays().len(), 3);
+}
+
+#[test]
+fn a_folder_that_is_not_there_and_labels_that_are_wrong_are_told_by_path() {
+    let root = repository(&[
+        ("a/model.toml", GOOD_CARD),
+        ("b/model.toml", GOOD_CARD),
+        ("b/labels.txt", "x\n\ny"),
+    ]);
+    let error = ModelRepository::open(root.path().join("nowhere")).unwrap_err();
+    assert!(error.to_string().contains("nowhere cannot be read: "));
+    let models = ModelRepository::open(root.path()).unwrap();
+    for (name, reason) in [
+        ("a", "a/labels.txt cannot be read: "),
+        ("b", "b/labels.txt: line 2 is blank"),
+    ] {
+        let model = models.entry(name).unwrap();
+        let error = model.labels(model.spec.as_ref().unwrap()).unwrap_err();
+        assert!(error.to_string().contains(reason), "{error}");
+    }
+}
+
+#[test]
+fn the_projects_own_cards_are_sound() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/models");
+    let models = ModelRepository::open(folder).unwrap();
+    let names: Vec<_> = models.entries().iter().map(|m| m.name.as_str()).collect();
+    assert_eq!(names, ["deimv2-femto", "yolox-nano"]);
+    for model in models.entries() {
+        let spec = model.spec.as_ref().unwrap();
+        assert_eq!(model.labels(spec).unwrap().len(), 80);
+        assert!(spec.source.is_some());
+        assert!(spec.license.contains("Apache-2.0"));
+        assert_eq!(spec.batching.max_batch_size.get(), 4);
+    }
+}
