@@ -160,7 +160,7 @@ impl Pipeline {
     pub async fn check(&self) -> Vec<(&ModelEntry, Result<ReadyModel, LoadError>)> {
         let mut checked = Vec::new();
         for entry in self.repository.entries() {
-            checked.push((entry, self.loader.check(&self.repository, entry).await));
+            checked.push((entry, self.loader.check(entry).await));
         }
         checked
     }

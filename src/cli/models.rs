@@ -47,7 +47,7 @@ fn list(flags: &ConfigFlags) -> anyhow::Result<ExitCode> {
         };
         let what = match &entry.spec {
             Ok(spec) => spec.description.clone(),
-            Err(error) => format!("unusable: {error}"),
+            Err(error) => format!("FAILED: {error}"),
         };
         terminal::say(&format!("{}  [{versions}]  {what}", entry.name));
     }

@@ -1,5 +1,7 @@
 //! Placement: which instances a card's `[[instances]]` ask for on this machine.
 
+use std::num::NonZeroUsize;
+
 use super::LoadError;
 use crate::model::{Device, DeviceRequest, InstanceSpec};
 
@@ -34,20 +36,18 @@ impl Machine {
         }
     }
 
-    /// The instances that `specs` ask for. No entry at all is one `auto` entry.
+    /// The instances that `specs` ask for.
     ///
     /// `auto` takes every GPU, or with none the CPU. On a CPU the default is as many instances as fill the
     /// cores: two of one thread each run as much as one of two threads, and do not spin in between.
     pub(super) fn place(&self, specs: &[InstanceSpec]) -> Result<Vec<Planned>, LoadError> {
-        let automatic = [InstanceSpec { device: DeviceRequest::Auto, count: None, threads: 1 }];
-        let specs = if specs.is_empty() { &automatic[..] } else { specs };
         let mut planned = Vec::new();
         for spec in specs {
             let on = |device: Device, default: usize| {
-                let one = Planned { device, threads: spec.threads };
-                std::iter::repeat_n(one, spec.count.unwrap_or(default))
+                let one = Planned { device, threads: spec.threads.get() };
+                std::iter::repeat_n(one, spec.count.map_or(default, NonZeroUsize::get))
             };
-            let fill_cores = (self.cores / spec.threads.max(1)).max(1);
+            let fill_cores = (self.cores / spec.threads).max(1);
             match spec.device {
                 DeviceRequest::Exact(Device::Cpu) => planned.extend(on(Device::Cpu, fill_cores)),
                 DeviceRequest::Exact(device) => planned.extend(on(device, 1)),
@@ -74,7 +74,8 @@ mod tests {
     use super::*;
 
     fn spec(device: DeviceRequest, count: Option<usize>, threads: usize) -> InstanceSpec {
-        InstanceSpec { device, count, threads }
+        let count = count.map(|count| NonZeroUsize::new(count).unwrap());
+        InstanceSpec { device, count, threads: NonZeroUsize::new(threads).unwrap() }
     }
 
     fn machine(cores: usize, gpus: &[u32]) -> Machine {
@@ -84,14 +85,14 @@ mod tests {
     #[test]
     fn by_default_a_cpu_gets_one_single_thread_instance_a_core() {
         let one = Planned { device: Device::Cpu, threads: 1 };
-        assert_eq!(machine(4, &[]).place(&[]).unwrap(), [one; 4]);
+        assert_eq!(machine(4, &[]).place(&[InstanceSpec::default()]).unwrap(), [one; 4]);
         let two_threads = spec(DeviceRequest::Exact(Device::Cpu), None, 2);
         assert_eq!(machine(5, &[]).place(&[two_threads]).unwrap().len(), 2);
     }
 
     #[test]
     fn by_default_each_gpu_gets_one_instance() {
-        let planned = machine(64, &[0, 1, 3]).place(&[]).unwrap();
+        let planned = machine(64, &[0, 1, 3]).place(&[InstanceSpec::default()]).unwrap();
         let devices: Vec<Device> = planned.iter().map(|planned| planned.device).collect();
         assert_eq!(devices, [Device::Cuda(0), Device::Cuda(1), Device::Cuda(3)]);
     }
@@ -104,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_count_beyond_reason_is_refused() {
-        let many = spec(DeviceRequest::Auto, Some(100_000), 1);
-        assert!(machine(2, &[]).place(&[many]).is_err());
+        let many = spec(DeviceRequest::Auto, Some(256), 1);
+        assert!(machine(2, &[]).place(&[many.clone(), many.clone(), many.clone(), many.clone(), many]).is_err());
     }
 }

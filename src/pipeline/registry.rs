@@ -19,15 +19,15 @@ use super::served::ServedModel;
 use super::stages::{Context, InstanceReports, Instances};
 use crate::device::ort::{OrtModel, Runtime};
 use crate::device::{self, EngineError, EngineFactory, Instance, InstanceConfig, Loaded, Picture};
-use crate::model::{Device, DeviceRequest, LabelMap, ModelEntry, ModelError, ModelRepository, ModelSpec, ModelVersion};
+use crate::model::{Device, DeviceRequest, ModelEntry, ModelError, ModelRepository, ModelSpec, ModelVersion};
 use crate::scheduling::{BatchPolicy, Completions, InstanceKey, ModelKey, Placement};
 
 /// Why a model cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// Its card or its files.
-    #[error(transparent)]
-    Model(#[from] ModelError),
+    #[error("{0}")]
+    Model(String),
     /// Its network, or the device it asks for.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -99,12 +99,12 @@ impl Registry {
     /// A registry of the repository's models, none of them loaded.
     pub(super) fn new(repository: &ModelRepository, default_model: Option<String>) -> Self {
         let status = |entry: &ModelEntry| ModelStatus {
-            name: entry.name.clone(),
-            version: entry.newest(),
+            name: entry.name.to_string(),
+            version: entry.newest().ok(),
             state: ModelState::Loading,
             detail: String::new(),
             required: entry.spec.as_ref().map_or(true, |spec| spec.required),
-            is_default: default_model.as_ref() == Some(&entry.name),
+            is_default: default_model.as_deref() == Some(entry.name.as_str()),
         };
         let readiness = Readiness::new(repository.entries().iter().map(status).collect());
         Self { served: RwLock::default(), readiness: watch::Sender::new(readiness), default_model }
@@ -153,14 +153,14 @@ impl Registry {
     pub(super) async fn load_all(&self, repository: &ModelRepository, loader: &Loader) -> Result<(), RequiredModelFailed> {
         for entry in repository.entries() {
             let required = entry.spec.as_ref().map_or(true, |spec| spec.required);
-            match loader.load(repository, entry).await {
+            match loader.load(entry).await {
                 Ok(model) => self.put_into_service(model, loader),
                 Err(error) => {
-                    self.update(&entry.name, ModelState::Failed, error.to_string());
+                    self.update(entry.name.as_str(), ModelState::Failed, error.to_string());
                     if required {
-                        return Err(RequiredModelFailed { name: entry.name.clone(), error });
+                        return Err(RequiredModelFailed { name: entry.name.to_string(), error });
                     }
-                    tracing::error!(model = entry.name, %error, "a model cannot be served");
+                    tracing::error!(model = %entry.name, %error, "a model cannot be served");
                 }
             }
         }
@@ -222,23 +222,25 @@ fn show_buckets(loaded: &Loaded) -> String {
 
 impl Loader {
     /// Loads a model as far as it can be without serving it, and lets it go again.
-    pub(super) async fn check(&self, repository: &ModelRepository, entry: &ModelEntry) -> Result<ReadyModel, LoadError> {
-        let model = self.load(repository, entry).await?;
+    pub(super) async fn check(&self, entry: &ModelEntry) -> Result<ReadyModel, LoadError> {
+        let model = self.load(entry).await?;
         Ok(ready_model(&model.served, &model.instances, model.devices))
     }
 
-    async fn load(&self, repository: &ModelRepository, entry: &ModelEntry) -> Result<WarmModel, LoadError> {
-        let spec = entry.spec.as_ref().map_err(Clone::clone)?;
-        let files = repository.files(entry)?;
-        let labels = LabelMap::read(&files.labels)?;
+    async fn load(&self, entry: &ModelEntry) -> Result<WarmModel, LoadError> {
+        let spec = entry.spec.as_ref().map_err(|error| LoadError::Model(error.to_string()))?;
+        let model_error = |error: ModelError| LoadError::Model(error.to_string());
+        let version = entry.newest().map_err(model_error)?;
+        let network = entry.network(version).map_err(model_error)?;
+        let labels = entry.labels(spec).map_err(model_error)?;
         let mut detail = String::new();
         let mut planned = self.machine.place(&spec.instances)?;
-        let loaded = match self.start_instances(entry, spec, &files.network, &planned).await {
+        let loaded = match self.start_instances(entry, spec, &network, &planned).await {
             Err(EngineError::DeviceUnavailable { device, detail: why }) if is_automatic(spec, device) => {
                 detail = format!("device auto: {device} cannot be used, running on the CPU ({why})");
-                tracing::warn!(model = entry.name, "{detail}");
+                tracing::warn!(model = %entry.name, "{detail}");
                 planned = self.machine.without_gpus().place(&spec.instances)?;
-                self.start_instances(entry, spec, &files.network, &planned).await
+                self.start_instances(entry, spec, &network, &planned).await
             }
             other => other,
         };
@@ -247,7 +249,7 @@ impl Loader {
             return Err(LoadError::Mismatch("the card asks for no instance".to_owned()));
         };
         let key = ModelKey(self.next_key.fetch_add(1, Ordering::Relaxed));
-        let reference = ModelRef { name: entry.name.clone(), version: files.version };
+        let reference = ModelRef { name: entry.name.to_string(), version };
         // One tensor for each picture that may be ready or on its way there.
         let largest = |warm: &WarmInstance| warm.loaded.buckets.iter().map(|bucket| bucket.size).max();
         let shelf = instances.iter().filter_map(largest).sum::<usize>() * 2;
@@ -256,7 +258,10 @@ impl Loader {
             served,
             devices: planned.iter().map(|planned| planned.device).collect(),
             instances,
-            batching: spec.batching.into(),
+            batching: BatchPolicy {
+                max_batch_size: spec.batching.max_batch_size.get(),
+                max_queue_delay: spec.batching.max_queue_delay,
+            },
             detail,
         })
     }
@@ -287,10 +292,10 @@ impl Loader {
                 metrics: self.metrics.clone(),
             };
             let config = InstanceConfig {
-                model: entry.name.clone(),
+                model: entry.name.to_string(),
                 device: planned.device,
                 threads: planned.threads,
-                max_batch_size: spec.batching.max_batch_size,
+                max_batch_size: spec.batching.max_batch_size.get(),
                 picture_shape: spec.input.tensor_shape(),
                 niceness: self.niceness,
             };
