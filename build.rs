@@ -11,7 +11,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .open_file("detectd/v1/detection.proto")?
         .file_descriptor_set();
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
-    std::fs::write(out.join("detection.binpb"), prost::Message::encode_to_vec(&descriptors))?;
+    std::fs::write(
+        out.join("detection.binpb"),
+        prost::Message::encode_to_vec(&descriptors),
+    )?;
     tonic_prost_build::configure()
         // Pictures are read where the message was received, without another copy.
         .bytes(".detectd.v1.Image.encoded")

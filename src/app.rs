@@ -94,12 +94,21 @@ impl App {
         let default_model = default_model(&config, &repository)?;
         let mut metrics = Registry::with_prefix("detectd");
         let stop = CancellationToken::new();
-        let pipeline = pipeline(&config, repository, default_model, stop.clone(), &mut metrics)?;
+        let pipeline = pipeline(
+            &config,
+            repository,
+            default_model,
+            stop.clone(),
+            &mut metrics,
+        )?;
         Ok(Self {
             config,
             grpc,
             http,
-            addresses: Addresses { grpc: grpc_address, http: http_address },
+            addresses: Addresses {
+                grpc: grpc_address,
+                http: http_address,
+            },
             pipeline,
             metrics: Arc::new(metrics),
             stop,
@@ -122,10 +131,22 @@ impl App {
     /// # Errors
     /// [`AppError::Model`] when a required model cannot be served.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), AppError> {
-        let Self { config, grpc, http, pipeline, metrics, stop, .. } = self;
+        let Self {
+            config,
+            grpc,
+            http,
+            pipeline,
+            metrics,
+            stop,
+            ..
+        } = self;
         let draining = CancellationToken::new();
         let detector = pipeline.detector();
-        let shut = grpc::Shutdown { draining: draining.clone(), stop: stop.clone(), grace: config.drain.grace };
+        let shut = grpc::Shutdown {
+            draining: draining.clone(),
+            stop: stop.clone(),
+            grace: config.drain.grace,
+        };
         let grpc_door = {
             let (config, detector) = (config.grpc.clone(), detector.clone());
             tokio::spawn(async move { grpc::serve(grpc, &config, detector, shut).await })
@@ -176,25 +197,50 @@ pub fn pipeline(
     metrics: &mut Registry,
 ) -> Result<Pipeline, AppError> {
     let runtime = Runtime::load(&runtime_path(&config.onnxruntime))?;
-    Pipeline::new(&config.pipeline, repository, default_model, runtime, stop, metrics).map_err(AppError::Thread)
+    Pipeline::new(
+        &config.pipeline,
+        repository,
+        default_model,
+        runtime,
+        stop,
+        metrics,
+    )
+    .map_err(AppError::Thread)
 }
 
-async fn listen(setting: &'static str, address: &str) -> Result<(TcpListener, SocketAddr), AppError> {
-    let listen_error = |error| AppError::Listen { setting, address: address.to_owned(), error };
+async fn listen(
+    setting: &'static str,
+    address: &str,
+) -> Result<(TcpListener, SocketAddr), AppError> {
+    let listen_error = |error| AppError::Listen {
+        setting,
+        address: address.to_owned(),
+        error,
+    };
     let listener = TcpListener::bind(address).await.map_err(listen_error)?;
     let bound = listener.local_addr().map_err(listen_error)?;
     Ok((listener, bound))
 }
 
 /// The model for requests that name none: the one that was set, else the only one there is.
-fn default_model(config: &Config, repository: &ModelRepository) -> Result<Option<String>, AppError> {
-    let names: Vec<&str> = repository.entries().iter().map(|entry| entry.name.as_str()).collect();
+fn default_model(
+    config: &Config,
+    repository: &ModelRepository,
+) -> Result<Option<String>, AppError> {
+    let names: Vec<&str> = repository
+        .entries()
+        .iter()
+        .map(|entry| entry.name.as_str())
+        .collect();
     match (config.default_model.as_str(), &names[..]) {
         (_, []) => Err(AppError::NoModels(config.models.display().to_string())),
         ("", [only]) => Ok(Some((*only).to_owned())),
         ("", _) => Ok(None),
         (name, names) if names.contains(&name) => Ok(Some(name.to_owned())),
-        (name, names) => Err(AppError::DefaultModel { name: name.to_owned(), known: names.join(", ") }),
+        (name, names) => Err(AppError::DefaultModel {
+            name: name.to_owned(),
+            known: names.join(", "),
+        }),
     }
 }
 
@@ -204,8 +250,19 @@ fn runtime_path(configured: &Path) -> PathBuf {
     if !configured.as_os_str().is_empty() {
         return configured.to_owned();
     }
-    let library = format!("{}onnxruntime{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
-    let folder = std::env::current_exe().ok().and_then(|binary| Some(binary.parent()?.to_owned()));
-    let beside = folder.iter().flat_map(|folder| [folder.join(&library), folder.join("../lib").join(&library)]);
-    beside.into_iter().find(|path| path.exists()).unwrap_or_else(|| PathBuf::from(library))
+    let library = format!(
+        "{}onnxruntime{}",
+        std::env::consts::DLL_PREFIX,
+        std::env::consts::DLL_SUFFIX
+    );
+    let folder = std::env::current_exe()
+        .ok()
+        .and_then(|binary| Some(binary.parent()?.to_owned()));
+    let beside = folder
+        .iter()
+        .flat_map(|folder| [folder.join(&library), folder.join("../lib").join(&library)]);
+    beside
+        .into_iter()
+        .find(|path| path.exists())
+        .unwrap_or_else(|| PathBuf::from(library))
 }

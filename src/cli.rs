@@ -72,12 +72,19 @@ impl Cli {
 impl ConfigFlags {
     /// The effective configuration, `more` being a command's own flags.
     fn load(&self, more: &[(&'static str, Option<&String>)]) -> Result<Config, ConfigError> {
-        let common = [("models", self.models.as_ref()), ("onnxruntime", self.onnxruntime.as_ref())];
+        let common = [
+            ("models", self.models.as_ref()),
+            ("onnxruntime", self.onnxruntime.as_ref()),
+        ];
         let flags: Vec<(&'static str, String)> = common
             .iter()
             .chain(more)
             .filter_map(|(path, value)| Some((*path, (*value)?.clone())))
             .collect();
-        Config::load(self.config.as_deref().map(Path::new), std::env::vars(), &flags)
+        Config::load(
+            self.config.as_deref().map(Path::new),
+            std::env::vars(),
+            &flags,
+        )
     }
 }

@@ -109,7 +109,10 @@ impl Default for Config {
 
 impl Default for DrainConfig {
     fn default() -> Self {
-        Self { pre_drain: Duration::ZERO, grace: Duration::from_secs(30) }
+        Self {
+            pre_drain: Duration::ZERO,
+            grace: Duration::from_secs(30),
+        }
     }
 }
 
@@ -129,19 +132,29 @@ impl Config {
         let mut settings = defaults();
         if let Some(path) = file {
             let origin = path.display().to_string();
-            let text = std::fs::read_to_string(path)
-                .map_err(|error| ConfigError::File { path: origin.clone(), detail: error.to_string() })?;
-            let table: Table = text
-                .parse()
-                .map_err(|error: toml::de::Error| ConfigError::Syntax { path: origin.clone(), detail: one_line(&error) })?;
+            let text = std::fs::read_to_string(path).map_err(|error| ConfigError::File {
+                path: origin.clone(),
+                detail: error.to_string(),
+            })?;
+            let table: Table =
+                text.parse()
+                    .map_err(|error: toml::de::Error| ConfigError::Syntax {
+                        path: origin.clone(),
+                        detail: one_line(&error),
+                    })?;
             overlay(&mut settings, table, &origin, "")?;
             // Checked here, so that a value's error names the file it stands in.
             typed(&settings, &origin)?;
         }
         for (name, text) in environment {
-            let Some(name) = name.strip_prefix(ENV_PREFIX) else { continue };
+            let Some(name) = name.strip_prefix(ENV_PREFIX) else {
+                continue;
+            };
             let variable = format!("{ENV_PREFIX}{name}");
-            let Some(path) = paths().into_iter().find(|path| variable_of(path) == variable) else {
+            let Some(path) = paths()
+                .into_iter()
+                .find(|path| variable_of(path) == variable)
+            else {
                 let known: Vec<String> = paths().iter().map(|path| variable_of(path)).collect();
                 let nearest = nearest(&variable, known.iter().map(String::as_str));
                 return Err(ConfigError::Unknown {
@@ -177,11 +190,16 @@ impl Config {
         let message = self.grpc.max_message_size;
         // gRPC's own frame has a 32-bit length.
         if !(1_024..=u32::MAX as usize).contains(&message) {
-            return Err(format!("grpc.max_message_size: {message} is not in 1024..=4294967295"));
+            return Err(format!(
+                "grpc.max_message_size: {message} is not in 1024..=4294967295"
+            ));
         }
         let admission = &self.pipeline.admission;
         if !(1..=1_000_000).contains(&admission.max_requests) {
-            return Err(format!("pipeline.admission.max_requests: {} is not in 1..=1000000", admission.max_requests));
+            return Err(format!(
+                "pipeline.admission.max_requests: {} is not in 1..=1000000",
+                admission.max_requests
+            ));
         }
         if admission.max_bytes < message as u64 {
             return Err(format!(
@@ -191,15 +209,24 @@ impl Config {
         }
         let cpu = &self.pipeline.cpu;
         if cpu.workers > 1_024 {
-            return Err(format!("pipeline.cpu.workers: {} is not in 0..=1024", cpu.workers));
+            return Err(format!(
+                "pipeline.cpu.workers: {} is not in 0..=1024",
+                cpu.workers
+            ));
         }
         if !(0..=19).contains(&cpu.niceness) {
-            return Err(format!("pipeline.cpu.niceness: {} is not in 0..=19", cpu.niceness));
+            return Err(format!(
+                "pipeline.cpu.niceness: {} is not in 0..=19",
+                cpu.niceness
+            ));
         }
         if self.pipeline.decode.max_pixels == 0 {
             return Err("pipeline.decode.max_pixels: 0 is not at least 1".to_owned());
         }
-        self.log.targets().map(drop).map_err(|error| error.to_string())
+        self.log
+            .targets()
+            .map(drop)
+            .map_err(|error| error.to_string())
     }
 }
 
@@ -232,7 +259,12 @@ fn variable_of(path: &str) -> String {
 }
 
 /// Lays `over` onto `settings`, which hold every key there is.
-fn overlay(settings: &mut Table, over: Table, origin: &str, prefix: &str) -> Result<(), ConfigError> {
+fn overlay(
+    settings: &mut Table,
+    over: Table,
+    origin: &str,
+    prefix: &str,
+) -> Result<(), ConfigError> {
     for (key, value) in over {
         match (settings.get_mut(&key), value) {
             (Some(Value::Table(inner)), Value::Table(over)) => {
@@ -243,7 +275,8 @@ fn overlay(settings: &mut Table, over: Table, origin: &str, prefix: &str) -> Res
                 return Err(ConfigError::Unknown {
                     origin: origin.to_owned(),
                     kind: "key",
-                    nearest: nearest(&key, settings.keys().map(String::as_str)).map(|near| format!("{prefix}{near}")),
+                    nearest: nearest(&key, settings.keys().map(String::as_str))
+                        .map(|near| format!("{prefix}{near}")),
                     name: format!("{prefix}{key}"),
                 });
             }
@@ -263,10 +296,17 @@ fn set(settings: &mut Table, path: &str, text: &str, origin: &str) -> Result<(),
             _ => unreachable!("a path comes from the settings themselves"),
         };
     }
-    let wrong = |kind: &str| ConfigError::Value { origin: origin.to_owned(), detail: format!("{text:?} is not {kind}") };
+    let wrong = |kind: &str| ConfigError::Value {
+        origin: origin.to_owned(),
+        detail: format!("{text:?} is not {kind}"),
+    };
     let value = match table.get(last) {
-        Some(Value::Integer(_)) => Value::Integer(text.parse().map_err(|_| wrong("a whole number"))?),
-        Some(Value::Boolean(_)) => Value::Boolean(text.parse().map_err(|_| wrong("true or false"))?),
+        Some(Value::Integer(_)) => {
+            Value::Integer(text.parse().map_err(|_| wrong("a whole number"))?)
+        }
+        Some(Value::Boolean(_)) => {
+            Value::Boolean(text.parse().map_err(|_| wrong("true or false"))?)
+        }
         _ => Value::String(text.to_owned()),
     };
     table.insert(last.to_owned(), value);
@@ -274,8 +314,13 @@ fn set(settings: &mut Table, path: &str, text: &str, origin: &str) -> Result<(),
 }
 
 fn typed(settings: &Table, origin: &str) -> Result<Config, ConfigError> {
-    let value = |detail: String| ConfigError::Value { origin: origin.to_owned(), detail };
-    let config: Config = Value::Table(settings.clone()).try_into().map_err(|error| value(one_line(&error)))?;
+    let value = |detail: String| ConfigError::Value {
+        origin: origin.to_owned(),
+        detail,
+    };
+    let config: Config = Value::Table(settings.clone())
+        .try_into()
+        .map_err(|error| value(one_line(&error)))?;
     config.validate().map_err(value)?;
     Ok(config)
 }
@@ -289,19 +334,35 @@ fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<Strin
 
 /// TOML's errors draw the line they are about; ours have one line.
 fn one_line(error: &toml::de::Error) -> String {
-    error.to_string().lines().filter(|line| !line.contains('|')).collect::<Vec<_>>().join(": ").trim().to_owned()
+    error
+        .to_string()
+        .lines()
+        .filter(|line| !line.contains('|'))
+        .collect::<Vec<_>>()
+        .join(": ")
+        .trim()
+        .to_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn load(file: &str, environment: &[(&str, &str)], flags: &[(&'static str, &str)]) -> Result<Config, String> {
+    fn load(
+        file: &str,
+        environment: &[(&str, &str)],
+        flags: &[(&'static str, &str)],
+    ) -> Result<Config, String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("detectd.toml");
         std::fs::write(&path, file).unwrap();
-        let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        let flags: Vec<_> = flags.iter().map(|(path, value)| (*path, (*value).to_owned())).collect();
+        let environment = environment
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let flags: Vec<_> = flags
+            .iter()
+            .map(|(path, value)| (*path, (*value).to_owned()))
+            .collect();
         Config::load(Some(&path), environment, &flags).map_err(|error| error.to_string())
     }
 
@@ -314,10 +375,17 @@ mod tests {
     #[test]
     fn the_environment_overrides_the_file_and_a_flag_overrides_both() {
         let file = "models = 'a'\n[grpc]\naddress = 'file:1'\n[http]\naddress = 'file:1'";
-        let environment = [("DETECTD_GRPC_ADDRESS", "env:2"), ("DETECTD_HTTP_ADDRESS", "env:2"), ("HOME", "x")];
+        let environment = [
+            ("DETECTD_GRPC_ADDRESS", "env:2"),
+            ("DETECTD_HTTP_ADDRESS", "env:2"),
+            ("HOME", "x"),
+        ];
         let config = load(file, &environment, &[("http.address", "flag:3")]).unwrap();
         assert_eq!(config.models, Path::new("a"));
-        assert_eq!((config.grpc.address.as_str(), config.http.address.as_str()), ("env:2", "flag:3"));
+        assert_eq!(
+            (config.grpc.address.as_str(), config.http.address.as_str()),
+            ("env:2", "flag:3")
+        );
     }
 
     #[test]
@@ -338,7 +406,10 @@ mod tests {
         let error = load("[pipeline.admission]\nmax_request = 8", &[], &[]).unwrap_err();
         assert!(error.contains("unknown key pipeline.admission.max_request; did you mean pipeline.admission.max_requests?"), "{error}");
         let error = load("[gprc]\naddress = 'a:1'", &[], &[]).unwrap_err();
-        assert!(error.contains("unknown key gprc; did you mean grpc?"), "{error}");
+        assert!(
+            error.contains("unknown key gprc; did you mean grpc?"),
+            "{error}"
+        );
         let error = load("zzz = 1", &[], &[]).unwrap_err();
         assert!(error.ends_with("unknown key zzz"), "{error}");
     }
@@ -346,17 +417,33 @@ mod tests {
     #[test]
     fn an_unknown_variable_with_our_prefix_is_named_with_its_nearest() {
         let error = load("", &[("DETECTD_GRPC_ADDR", "a:1")], &[]).unwrap_err();
-        assert!(error.contains("unknown variable DETECTD_GRPC_ADDR; did you mean DETECTD_GRPC_ADDRESS?"), "{error}");
+        assert!(
+            error
+                .contains("unknown variable DETECTD_GRPC_ADDR; did you mean DETECTD_GRPC_ADDRESS?"),
+            "{error}"
+        );
     }
 
     #[test]
     fn a_value_of_a_wrong_type_or_out_of_range_is_named() {
         for (file, names) in [
-            ("[pipeline.admission]\nmax_requests = 'many'", "max_requests"),
-            ("[pipeline.admission]\nmax_requests = 0", "pipeline.admission.max_requests"),
-            ("[pipeline.admission]\nmax_bytes = 5", "pipeline.admission.max_bytes"),
+            (
+                "[pipeline.admission]\nmax_requests = 'many'",
+                "max_requests",
+            ),
+            (
+                "[pipeline.admission]\nmax_requests = 0",
+                "pipeline.admission.max_requests",
+            ),
+            (
+                "[pipeline.admission]\nmax_bytes = 5",
+                "pipeline.admission.max_bytes",
+            ),
             ("[pipeline.cpu]\nniceness = 40", "pipeline.cpu.niceness"),
-            ("[pipeline.decode]\nmax_pixels = 0", "pipeline.decode.max_pixels"),
+            (
+                "[pipeline.decode]\nmax_pixels = 0",
+                "pipeline.decode.max_pixels",
+            ),
             ("[grpc]\naddress = 'nowhere'", "grpc.address"),
             ("[grpc]\nmax_message_size = 1", "grpc.max_message_size"),
             ("[drain]\ngrace = 'soon'", "grace"),
@@ -368,7 +455,10 @@ mod tests {
             assert_eq!(error.lines().count(), 1, "{error}");
         }
         let error = load("", &[("DETECTD_PIPELINE_CPU_WORKERS", "two")], &[]).unwrap_err();
-        assert!(error.contains("DETECTD_PIPELINE_CPU_WORKERS") && error.contains("whole number"), "{error}");
+        assert!(
+            error.contains("DETECTD_PIPELINE_CPU_WORKERS") && error.contains("whole number"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -22,5 +22,7 @@ pub mod warm_up;
 pub use assembler::Picture;
 pub use engine::{Engine, EngineError, EngineFactory, Signature};
 pub use gpus::gpus;
-pub use instance::{Inferred, Instance, InstanceConfig, Loaded, Reports, Run, RunReport, pipelined};
+pub use instance::{
+    Inferred, Instance, InstanceConfig, Loaded, Reports, Run, RunReport, pipelined,
+};
 pub use metrics::Metrics;

@@ -48,7 +48,11 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         // 32 MiB: a 50-megapixel JPEG of good quality fits.
-        Self { address: "0.0.0.0:50051".to_owned(), max_message_size: 32 << 20, reflection: true }
+        Self {
+            address: "0.0.0.0:50051".to_owned(),
+            max_message_size: 32 << 20,
+            reflection: true,
+        }
     }
 }
 
@@ -69,7 +73,11 @@ pub async fn serve(listener: TcpListener, config: &Config, detector: Detector, s
     let readiness = detector.readiness();
     let first = readiness.borrow().clone();
     let reporter = health::reporter(&first).await;
-    let followed = tokio::spawn(health::follow(reporter.clone(), readiness, shutdown.draining.clone()));
+    let followed = tokio::spawn(health::follow(
+        reporter.clone(),
+        readiness,
+        shutdown.draining.clone(),
+    ));
 
     let detection = DetectionServiceServer::new(unary::Service::new(detector))
         .max_decoding_message_size(config.max_message_size)
@@ -88,13 +96,15 @@ pub async fn serve(listener: TcpListener, config: &Config, detector: Detector, s
         // Tools know the one or the other.
         match (configure().build_v1(), configure().build_v1alpha()) {
             (Ok(v1), Ok(v1alpha)) => routes = routes.add_service(v1).add_service(v1alpha),
-            (Err(error), _) | (_, Err(error)) => tracing::error!(%error, "reflection is not available"),
+            (Err(error), _) | (_, Err(error)) => {
+                tracing::error!(%error, "reflection is not available")
+            }
         }
     }
     let router = routes.prepare().into_axum_router();
-    let router = router.layer(axum::middleware::map_request(|request: axum::extract::Request| async move {
-        deadline::stamp(request)
-    }));
+    let router = router.layer(axum::middleware::map_request(
+        |request: axum::extract::Request| async move { deadline::stamp(request) },
+    ));
     listener::serve(listener, router, shutdown.stop, shutdown.grace).await;
     followed.abort();
 }

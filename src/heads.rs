@@ -21,7 +21,6 @@ use std::fmt;
 
 pub use detr::DetrSpec;
 pub use error::HeadError;
-pub use outputs::OutputSignature;
 pub use spec::HeadSpec;
 pub use yolox::YoloxSpec;
 

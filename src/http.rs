@@ -6,7 +6,6 @@
 //! | `/readyz` | 200 when every required model is ready and the server is not draining, else 503; a line a model |
 //! | `/metrics` | the counters, in the OpenMetrics text format |
 
-use std::fmt::Write;
 use std::sync::Arc;
 
 use axum::Router;
@@ -32,7 +31,9 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { address: "0.0.0.0:8080".to_owned() }
+        Self {
+            address: "0.0.0.0:8080".to_owned(),
+        }
     }
 }
 
@@ -51,7 +52,11 @@ pub async fn serve(
     draining: CancellationToken,
     stop: CancellationToken,
 ) {
-    let probed = Probed { readiness: detector.readiness(), draining, metrics };
+    let probed = Probed {
+        readiness: detector.readiness(),
+        draining,
+        metrics,
+    };
     let router = Router::new()
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
@@ -71,9 +76,12 @@ async fn ready(State(probed): State<Probed>) -> impl IntoResponse {
     let readiness = probed.readiness.borrow();
     let mut page = String::new();
     for model in readiness.models() {
-        let detail = if model.detail.is_empty() { String::new() } else { format!(" ({})", model.detail) };
-        // Writing to a string cannot fail.
-        drop(writeln!(page, "{}: {}{detail}", model.name, model.state_name()));
+        let detail = if model.detail.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", model.detail)
+        };
+        page.push_str(&format!("{}: {}{detail}\n", model.name, model.state_name()));
     }
     if probed.draining.is_cancelled() {
         page.push_str("draining\n");
@@ -91,8 +99,10 @@ async fn metrics_page(State(probed): State<Probed>) -> impl IntoResponse {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             (StatusCode::OK, [(header::CONTENT_TYPE, kind)], page)
         }
-        Err(error) => {
-            (StatusCode::INTERNAL_SERVER_ERROR, [(header::CONTENT_TYPE, "text/plain")], format!("{error}\n"))
-        }
+        Err(error) => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            [(header::CONTENT_TYPE, "text/plain")],
+            format!("{error}\n"),
+        ),
     }
 }

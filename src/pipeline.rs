@@ -39,7 +39,9 @@ pub use detector::Detector;
 pub use error::DetectError;
 pub use readiness::{ModelState, ModelStatus, Readiness, ReadyModel};
 pub use registry::{LoadError, RequiredModelFailed};
-pub use request::{DetectOptions, DetectRequest, Detection, Detections, EffectiveOptions, ModelRef};
+pub use request::{
+    DetectOptions, DetectRequest, Detection, Detections, EffectiveOptions, ModelRef,
+};
 pub use timings::Timings;
 
 use crate::device::Picture;
@@ -129,7 +131,12 @@ impl Pipeline {
             waits,
             metrics,
         };
-        Ok(Self { detector, repository, loader, worker })
+        Ok(Self {
+            detector,
+            repository,
+            loader,
+            worker,
+        })
     }
 
     /// The use case, for the doors.
@@ -142,7 +149,12 @@ impl Pipeline {
     /// # Errors
     /// [`RequiredModelFailed`] when the server cannot do what it is for.
     pub async fn run(self) -> Result<(), RequiredModelFailed> {
-        let Self { detector, repository, loader, worker } = self;
+        let Self {
+            detector,
+            repository,
+            loader,
+            worker,
+        } = self;
         let worker = tokio::spawn(worker.run());
         let registry = detector.registry.clone();
         drop(detector);

@@ -26,6 +26,9 @@ pub mod picture;
 pub mod preprocess;
 
 pub use bbox::{BoundingBox, ClassId, ScoredBox};
+pub use decode::{DecodeError, DecodeLimits, decode};
 pub use image_size::ImageSize;
 pub use letterbox::LetterboxTransform;
+pub use nms::NonMaxSuppression;
 pub use picture::Picture;
+pub use preprocess::{InputSpec, Preprocessor};

@@ -50,11 +50,15 @@ const MAX_MESSAGE: usize = 256 << 20;
 impl Detect {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let timeout = Duration::try_from_secs_f64(self.timeout).context("--timeout")?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("cannot start the runtime")?;
         runtime.block_on(async {
             let mut client = connect(&self.addr, timeout).await?;
             if let Some(out) = &self.out {
-                std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+                std::fs::create_dir_all(out)
+                    .with_context(|| format!("cannot make {}", out.display()))?;
             }
             let mut code = ExitCode::SUCCESS;
             for photo in &self.photos {
@@ -68,12 +72,21 @@ impl Detect {
         })
     }
 
-    async fn photo(&self, client: &mut DetectionServiceClient<Channel>, photo: &Path) -> anyhow::Result<()> {
+    async fn photo(
+        &self,
+        client: &mut DetectionServiceClient<Channel>,
+        photo: &Path,
+    ) -> anyhow::Result<()> {
         let encoded = std::fs::read(photo).context("cannot read it")?;
-        let options = pb::DetectOptions { score_threshold: self.score_threshold, ..Default::default() };
+        let options = pb::DetectOptions {
+            score_threshold: self.score_threshold,
+            ..Default::default()
+        };
         let request = pb::DetectRequest {
             model: self.model.clone(),
-            image: Some(pb::Image { source: Some(pb::image::Source::Encoded(encoded.clone().into())) }),
+            image: Some(pb::Image {
+                source: Some(pb::image::Source::Encoded(encoded.clone().into())),
+            }),
             options: Some(options),
             ..Default::default()
         };
@@ -87,10 +100,14 @@ impl Detect {
         };
         match self.json {
             true => terminal::say(&as_json(photo, &response).to_string()),
-            false => as_text(photo, &response).iter().for_each(|line| terminal::say(line)),
+            false => as_text(photo, &response)
+                .iter()
+                .for_each(|line| terminal::say(line)),
         }
         if let Some(out) = &self.out {
-            let drawn = out.join(photo.file_stem().unwrap_or_default()).with_extension("jpg");
+            let drawn = out
+                .join(photo.file_stem().unwrap_or_default())
+                .with_extension("jpg");
             draw(&encoded, &response, &drawn)?;
             terminal::say_unless(self.json, &format!("  drawn in {}", drawn.display()));
         }
@@ -106,13 +123,19 @@ async fn connect(addr: &str, timeout: Duration) -> anyhow::Result<DetectionServi
         .connect()
         .await
         .with_context(|| format!("no server answers at {addr}; start one with `detectd serve`"))?;
-    Ok(DetectionServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE).max_encoding_message_size(MAX_MESSAGE))
+    Ok(DetectionServiceClient::new(channel)
+        .max_decoding_message_size(MAX_MESSAGE)
+        .max_encoding_message_size(MAX_MESSAGE))
 }
 
 fn as_text(photo: &Path, response: &pb::DetectResponse) -> Vec<String> {
     let size = response.image_size.unwrap_or_default();
     let model = response.model.clone().unwrap_or_default();
-    let total = response.timings.as_ref().and_then(|timings| timings.total).map(millis);
+    let total = response
+        .timings
+        .as_ref()
+        .and_then(|timings| timings.total)
+        .map(millis);
     let mut lines = vec![format!(
         "{}  {}x{}  {} {}  {} objects  {:.1} ms",
         photo.display(),
@@ -125,7 +148,10 @@ fn as_text(photo: &Path, response: &pb::DetectResponse) -> Vec<String> {
     )];
     lines.extend(response.detections.iter().map(|found| {
         let b = found.r#box.unwrap_or_default();
-        format!("  {:<16} {:.3}  [{:.1}, {:.1}, {:.1}, {:.1}]", found.label, found.score, b.x_min, b.y_min, b.x_max, b.y_max)
+        format!(
+            "  {:<16} {:.3}  [{:.1}, {:.1}, {:.1}, {:.1}]",
+            found.label, found.score, b.x_min, b.y_min, b.x_max, b.y_max
+        )
     }));
     lines
 }
@@ -168,7 +194,13 @@ fn as_json(photo: &Path, response: &pb::DetectResponse) -> serde_json::Value {
 
 fn draw(encoded: &[u8], response: &pb::DetectResponse, path: &Path) -> anyhow::Result<()> {
     // The server has taken it, so its pixel limit holds; this end only has to read it again.
-    let picture = decode(encoded, &DecodeLimits { max_pixels: u64::MAX }).context("cannot read it here")?;
+    let picture = decode(
+        encoded,
+        &DecodeLimits {
+            max_pixels: u64::MAX,
+        },
+    )
+    .context("cannot read it here")?;
     let annotations: Vec<Annotation> = response
         .detections
         .iter()
@@ -177,13 +209,19 @@ fn draw(encoded: &[u8], response: &pb::DetectResponse, path: &Path) -> anyhow::R
         .map(|found| {
             let b = found.r#box.unwrap_or_default();
             Annotation {
-                bbox: BoundingBox { x_min: b.x_min, y_min: b.y_min, x_max: b.x_max, y_max: b.y_max },
+                bbox: BoundingBox {
+                    x_min: b.x_min,
+                    y_min: b.y_min,
+                    x_max: b.x_max,
+                    y_max: b.y_max,
+                },
                 label: format!("{} {:.2}", found.label, found.score),
                 color_index: found.class_id as usize,
             }
         })
         .collect();
-    let jpeg = encode_jpeg(&annotate(&picture, &annotations), 90).context("cannot encode the drawing")?;
+    let jpeg =
+        encode_jpeg(&annotate(&picture, &annotations), 90).context("cannot encode the drawing")?;
     std::fs::write(path, jpeg).with_context(|| format!("cannot write {}", path.display()))
 }
 

@@ -43,7 +43,11 @@ fn list(flags: &ConfigFlags) -> anyhow::Result<ExitCode> {
     for entry in repository.entries() {
         let versions = match &entry.versions[..] {
             [] => "no version".to_owned(),
-            versions => versions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+            versions => versions
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join(", "),
         };
         let what = match &entry.spec {
             Ok(spec) => spec.description.clone(),
@@ -57,9 +61,18 @@ fn list(flags: &ConfigFlags) -> anyhow::Result<ExitCode> {
 fn check(flags: &ConfigFlags) -> anyhow::Result<ExitCode> {
     let config = flags.load(&[])?;
     let repository = ModelRepository::open(&config.models)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
     let stop = CancellationToken::new();
-    let pipeline = app::pipeline(&config, repository, None, stop, &mut prometheus_client::registry::Registry::default())?;
+    let pipeline = app::pipeline(
+        &config,
+        repository,
+        None,
+        stop,
+        &mut prometheus_client::registry::Registry::default(),
+    )?;
     let mut code = ExitCode::SUCCESS;
     for (entry, outcome) in runtime.block_on(pipeline.check()) {
         match outcome {

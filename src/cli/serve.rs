@@ -43,7 +43,10 @@ impl Serve {
             return Ok(ExitCode::SUCCESS);
         }
         logging::start(config.log.targets()?);
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .context("cannot start the runtime")?;
         runtime.block_on(async {
             // Before the ports are open: whoever sees an address may already send a signal.
             let mut signals = Signals::listen().context("cannot listen for signals")?;
@@ -74,7 +77,10 @@ struct Signals {
 
 impl Signals {
     fn listen() -> std::io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
     }
 
     async fn next(&mut self) {

@@ -6,7 +6,9 @@
 pub fn gpus() -> Vec<u32> {
     let entries = std::fs::read_dir("/dev").into_iter().flatten().flatten();
     let number = |name: std::ffi::OsString| name.to_str()?.strip_prefix("nvidia")?.parse().ok();
-    let mut numbers: Vec<u32> = entries.filter_map(|entry| number(entry.file_name())).collect();
+    let mut numbers: Vec<u32> = entries
+        .filter_map(|entry| number(entry.file_name()))
+        .collect();
     numbers.sort_unstable();
     numbers
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::pb;
 use crate::model::{ModelVersion, Threshold};
 use crate::pipeline::{
-    DetectError, DetectOptions, DetectRequest, Detection, Detections, EffectiveOptions, ModelRef, ModelState,
-    ModelStatus, Timings,
+    DetectError, DetectOptions, DetectRequest, Detection, Detections, EffectiveOptions, ModelRef,
+    ModelState, ModelStatus, Timings,
 };
 use crate::scheduling::Deadline;
 use crate::vision::{BoundingBox, DecodeError, ImageSize};
@@ -15,7 +15,10 @@ use crate::vision::{BoundingBox, DecodeError, ImageSize};
 // === requests ===
 
 /// Checks a request and takes it over.
-pub(super) fn request(request: pb::DetectRequest, deadline: Deadline) -> Result<DetectRequest, DetectError> {
+pub(super) fn request(
+    request: pb::DetectRequest,
+    deadline: Deadline,
+) -> Result<DetectRequest, DetectError> {
     let encoded = match request.image.and_then(|image| image.source) {
         Some(pb::image::Source::Encoded(encoded)) => encoded,
         Some(pb::image::Source::Raw(_)) => {
@@ -29,7 +32,9 @@ pub(super) fn request(request: pb::DetectRequest, deadline: Deadline) -> Result<
         model: Some(request.model).filter(|name| !name.is_empty()),
         version: version(&request.model_version)?,
         encoded,
-        options: request.options.map_or_else(|| Ok(DetectOptions::default()), options)?,
+        options: request
+            .options
+            .map_or_else(|| Ok(DetectOptions::default()), options)?,
         deadline,
     })
 }
@@ -48,10 +53,16 @@ fn version(text: &str) -> Result<Option<ModelVersion>, DetectError> {
 fn options(options: pb::DetectOptions) -> Result<DetectOptions, DetectError> {
     // Not ignored: a caller who asked for a part of the picture must not get the whole.
     if options.region.is_some() {
-        return Err(DetectError::InvalidOption { field: "region", detail: "it is not supported yet".to_owned() });
+        return Err(DetectError::InvalidOption {
+            field: "region",
+            detail: "it is not supported yet".to_owned(),
+        });
     }
     if options.tiling.is_some() {
-        return Err(DetectError::InvalidOption { field: "tiling", detail: "it is not supported yet".to_owned() });
+        return Err(DetectError::InvalidOption {
+            field: "tiling",
+            detail: "it is not supported yet".to_owned(),
+        });
     }
     Ok(DetectOptions {
         score_threshold: threshold("score_threshold", options.score_threshold)?,
@@ -63,8 +74,13 @@ fn options(options: pb::DetectOptions) -> Result<DetectOptions, DetectError> {
 }
 
 fn threshold(field: &'static str, value: Option<f32>) -> Result<Option<Threshold>, DetectError> {
-    let invalid = |value: f32| DetectError::InvalidOption { field, detail: format!("{value} is not in [0, 1]") };
-    value.map(|value| Threshold::new(value).map_err(|_| invalid(value))).transpose()
+    let invalid = |value: f32| DetectError::InvalidOption {
+        field,
+        detail: format!("{value} is not in [0, 1]"),
+    };
+    value
+        .map(|value| Threshold::new(value).map_err(|_| invalid(value)))
+        .transpose()
 }
 
 fn max_detections(value: u32) -> Result<NonZeroU32, DetectError> {
@@ -92,7 +108,9 @@ pub(super) fn model(status: &ModelStatus) -> pb::Model {
     let mut model = pb::Model {
         model: Some(pb::ModelRef {
             name: status.name.clone(),
-            version: status.version.map_or_else(String::new, |version| version.to_string()),
+            version: status
+                .version
+                .map_or_else(String::new, |version| version.to_string()),
         }),
         state_detail: status.detail.clone(),
         is_default: status.is_default,
@@ -125,15 +143,26 @@ fn detection(detection: Detection) -> pb::Detection {
 }
 
 fn bounding_box(bbox: BoundingBox) -> pb::BoundingBox {
-    pb::BoundingBox { x_min: bbox.x_min, y_min: bbox.y_min, x_max: bbox.x_max, y_max: bbox.y_max }
+    pb::BoundingBox {
+        x_min: bbox.x_min,
+        y_min: bbox.y_min,
+        x_max: bbox.x_max,
+        y_max: bbox.y_max,
+    }
 }
 
 fn image_size(size: ImageSize) -> pb::ImageSize {
-    pb::ImageSize { width: size.width, height: size.height }
+    pb::ImageSize {
+        width: size.width,
+        height: size.height,
+    }
 }
 
 fn model_ref(reference: &ModelRef) -> pb::ModelRef {
-    pb::ModelRef { name: reference.name.clone(), version: reference.version.to_string() }
+    pb::ModelRef {
+        name: reference.name.clone(),
+        version: reference.version.to_string(),
+    }
 }
 
 fn effective_options(options: &EffectiveOptions) -> pb::DetectOptions {
@@ -180,8 +209,14 @@ mod tests {
     use super::*;
 
     fn with_options(options: pb::DetectOptions) -> Result<DetectRequest, DetectError> {
-        let image = pb::Image { source: Some(pb::image::Source::Encoded(vec![1].into())) };
-        let message = pb::DetectRequest { image: Some(image), options: Some(options), ..Default::default() };
+        let image = pb::Image {
+            source: Some(pb::image::Source::Encoded(vec![1].into())),
+        };
+        let message = pb::DetectRequest {
+            image: Some(image),
+            options: Some(options),
+            ..Default::default()
+        };
         request(message, Deadline::NEVER)
     }
 
@@ -195,8 +230,15 @@ mod tests {
     #[test]
     fn unset_zero_and_one_are_three_different_thresholds() {
         let read = |score_threshold| {
-            let options = pb::DetectOptions { score_threshold, ..Default::default() };
-            with_options(options).unwrap().options.score_threshold.map(Threshold::get)
+            let options = pb::DetectOptions {
+                score_threshold,
+                ..Default::default()
+            };
+            with_options(options)
+                .unwrap()
+                .options
+                .score_threshold
+                .map(Threshold::get)
         };
         assert_eq!(read(None), None);
         assert_eq!(read(Some(0.0)), Some(0.0));
@@ -206,22 +248,34 @@ mod tests {
     #[test]
     fn a_threshold_outside_its_range_is_refused_by_name() {
         for value in [-0.1, 1.1, f32::NAN, f32::INFINITY] {
-            let options = pb::DetectOptions { iou_threshold: Some(value), ..Default::default() };
+            let options = pb::DetectOptions {
+                iou_threshold: Some(value),
+                ..Default::default()
+            };
             assert_eq!(invalid_field(with_options(options)), "iou_threshold");
         }
     }
 
     #[test]
     fn no_detections_at_most_is_refused() {
-        let options = pb::DetectOptions { max_detections: Some(0), ..Default::default() };
+        let options = pb::DetectOptions {
+            max_detections: Some(0),
+            ..Default::default()
+        };
         assert_eq!(invalid_field(with_options(options)), "max_detections");
     }
 
     #[test]
     fn what_is_not_served_yet_is_refused_rather_than_ignored() {
-        let region = pb::DetectOptions { region: Some(pb::BoundingBox::default()), ..Default::default() };
+        let region = pb::DetectOptions {
+            region: Some(pb::BoundingBox::default()),
+            ..Default::default()
+        };
         assert_eq!(invalid_field(with_options(region)), "region");
-        let tiling = pb::DetectOptions { tiling: Some(pb::Tiling::default()), ..Default::default() };
+        let tiling = pb::DetectOptions {
+            tiling: Some(pb::Tiling::default()),
+            ..Default::default()
+        };
         assert_eq!(invalid_field(with_options(tiling)), "tiling");
     }
 
@@ -237,8 +291,14 @@ mod tests {
     #[test]
     fn a_request_without_a_picture_is_an_empty_picture() {
         for image in [None, Some(pb::Image { source: None })] {
-            let message = pb::DetectRequest { image, ..Default::default() };
-            assert!(matches!(request(message, Deadline::NEVER), Err(DetectError::Picture(DecodeError::Empty))));
+            let message = pb::DetectRequest {
+                image,
+                ..Default::default()
+            };
+            assert!(matches!(
+                request(message, Deadline::NEVER),
+                Err(DetectError::Picture(DecodeError::Empty))
+            ));
         }
     }
 }

@@ -21,7 +21,10 @@ pub(super) fn stamp<B>(mut request: Request<B>) -> Request<B> {
 
 /// The deadline in `headers`, counted from `now`. A value that the protocol does not know is no deadline.
 fn read(headers: &HeaderMap, now: Instant) -> Deadline {
-    let timeout = headers.get(HEADER).and_then(|value| value.to_str().ok()).and_then(parse);
+    let timeout = headers
+        .get(HEADER)
+        .and_then(|value| value.to_str().ok())
+        .and_then(parse);
     timeout.map_or(Deadline::NEVER, |timeout| Deadline::after(now, timeout))
 }
 
@@ -60,7 +63,18 @@ mod tests {
 
     #[test]
     fn what_the_protocol_does_not_know_is_no_deadline() {
-        for value in ["", "m", "5", "5s", "-5m", "+5m", "123456789m", "5 m", "5µ", "é"] {
+        for value in [
+            "",
+            "m",
+            "5",
+            "5s",
+            "-5m",
+            "+5m",
+            "123456789m",
+            "5 m",
+            "5µ",
+            "é",
+        ] {
             assert_eq!(parse(value), None, "{value:?}");
         }
     }

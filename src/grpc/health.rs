@@ -22,7 +22,9 @@ pub(super) const SERVICE: &str = "detectd.v1.DetectionService";
 pub(super) async fn reporter(readiness: &Readiness) -> HealthReporter {
     let reporter = HealthReporter::new();
     publish(&reporter, readiness, true).await;
-    reporter.set_service_status("liveness", ServingStatus::Serving).await;
+    reporter
+        .set_service_status("liveness", ServingStatus::Serving)
+        .await;
     reporter
 }
 
@@ -51,8 +53,17 @@ async fn publish(reporter: &HealthReporter, readiness: &Readiness, draining: boo
         false => ServingStatus::NotServing,
     };
     for model in readiness.models() {
-        reporter.set_service_status(format!("{SERVICE}/{}", model.name), status(model.is_ready())).await;
+        reporter
+            .set_service_status(
+                format!("{SERVICE}/{}", model.name),
+                status(model.is_ready()),
+            )
+            .await;
     }
-    reporter.set_service_status(SERVICE, status(readiness.is_ready())).await;
-    reporter.set_service_status("", status(readiness.is_ready())).await;
+    reporter
+        .set_service_status(SERVICE, status(readiness.is_ready()))
+        .await;
+    reporter
+        .set_service_status("", status(readiness.is_ready()))
+        .await;
 }

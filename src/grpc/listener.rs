@@ -33,7 +33,12 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
 /// Serves `routes` on `listener` until `stop`, then ends within `grace`.
-pub async fn serve(listener: TcpListener, routes: axum::Router, stop: CancellationToken, grace: Duration) {
+pub(super) async fn serve(
+    listener: TcpListener,
+    routes: axum::Router,
+    stop: CancellationToken,
+    grace: Duration,
+) {
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
     loop {
@@ -55,13 +60,24 @@ pub async fn serve(listener: TcpListener, routes: axum::Router, stop: Cancellati
     }
     // New connections are refused from here on, not left waiting in the backlog.
     drop(listener);
-    if tokio::time::timeout(grace, graceful.shutdown()).await.is_err() {
-        tracing::warn!(connections = connections.len(), ?grace, "the grace period is over; what is open is cut");
+    if tokio::time::timeout(grace, graceful.shutdown())
+        .await
+        .is_err()
+    {
+        tracing::warn!(
+            connections = connections.len(),
+            ?grace,
+            "the grace period is over; what is open is cut"
+        );
     }
     connections.shutdown().await;
 }
 
-async fn connection(stream: TcpStream, routes: axum::Router, watcher: hyper_util::server::graceful::Watcher) {
+async fn connection(
+    stream: TcpStream,
+    routes: axum::Router,
+    watcher: hyper_util::server::graceful::Watcher,
+) {
     // Replies are small and each is awaited.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "nodelay cannot be set");

@@ -2,7 +2,13 @@
 //!
 //! They stay in this room, and in the client commands of `cli`: everything else speaks the project's types.
 
-#![allow(missing_docs, unreachable_pub, missing_debug_implementations, clippy::all, clippy::unwrap_used)]
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    missing_debug_implementations,
+    clippy::all,
+    clippy::unwrap_used
+)]
 
 tonic::include_proto!("detectd.v1");
 

@@ -19,7 +19,9 @@ pub const DOMAIN: &str = "detectd";
 /// Code and reason of an error.
 pub fn classify(error: &DetectError) -> (Code, &'static str) {
     match error {
-        DetectError::ModelNotFound { .. } | DetectError::NoDefaultModel { .. } => (Code::NotFound, "MODEL_NOT_FOUND"),
+        DetectError::ModelNotFound { .. } | DetectError::NoDefaultModel { .. } => {
+            (Code::NotFound, "MODEL_NOT_FOUND")
+        }
         DetectError::ModelNotReady { .. } => (Code::Unavailable, "MODEL_NOT_READY"),
         DetectError::InvalidOption { .. } => (Code::InvalidArgument, "INVALID_OPTION"),
         DetectError::Picture(error) => (
@@ -35,7 +37,9 @@ pub fn classify(error: &DetectError) -> (Code, &'static str) {
         DetectError::Overloaded { .. } => (Code::ResourceExhausted, "QUEUE_FULL"),
         DetectError::DeadlineExceeded => (Code::DeadlineExceeded, "DEADLINE_EXCEEDED"),
         DetectError::Draining => (Code::Unavailable, "DRAINING"),
-        DetectError::Inference(_) | DetectError::Head(_) | DetectError::Panicked { .. } => (Code::Internal, "INTERNAL"),
+        DetectError::Inference(_) | DetectError::Head(_) | DetectError::Panicked { .. } => {
+            (Code::Internal, "INTERNAL")
+        }
     }
 }
 
@@ -69,7 +73,10 @@ fn metadata(error: &DetectError) -> HashMap<String, String> {
         | DetectError::Head(_)
         | DetectError::Panicked { .. } => Vec::new(),
     };
-    pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    pairs
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value))
+        .collect()
 }
 
 fn millis(duration: Duration) -> String {

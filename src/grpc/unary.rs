@@ -8,7 +8,8 @@ use tonic::{Request, Response, Status, Streaming};
 use super::convert;
 use super::pb::detection_service_server::DetectionService;
 use super::pb::{
-    DetectRequest, DetectResponse, DetectStreamRequest, DetectStreamResponse, ListModelsRequest, ListModelsResponse,
+    DetectRequest, DetectResponse, DetectStreamRequest, DetectStreamResponse, ListModelsRequest,
+    ListModelsResponse,
 };
 use super::status::status;
 use crate::pipeline::{DetectError, Detector};
@@ -30,9 +31,17 @@ impl Service {
 
 #[tonic::async_trait]
 impl DetectionService for Service {
-    async fn detect(&self, request: Request<DetectRequest>) -> Result<Response<DetectResponse>, Status> {
-        let deadline = request.extensions().get().copied().unwrap_or(Deadline::NEVER);
-        let request = convert::request(request.into_inner(), deadline).map_err(|error| status(&error))?;
+    async fn detect(
+        &self,
+        request: Request<DetectRequest>,
+    ) -> Result<Response<DetectResponse>, Status> {
+        let deadline = request
+            .extensions()
+            .get()
+            .copied()
+            .unwrap_or(Deadline::NEVER);
+        let request =
+            convert::request(request.into_inner(), deadline).map_err(|error| status(&error))?;
         match self.detector.detect(request).await {
             Ok(detections) => Ok(Response::new(convert::response(detections))),
             Err(error) => {
@@ -42,18 +51,29 @@ impl DetectionService for Service {
         }
     }
 
-    type DetectStreamStream = Pin<Box<dyn Stream<Item = Result<DetectStreamResponse, Status>> + Send>>;
+    type DetectStreamStream =
+        Pin<Box<dyn Stream<Item = Result<DetectStreamResponse, Status>> + Send>>;
 
     async fn detect_stream(
         &self,
         _request: Request<Streaming<DetectStreamRequest>>,
     ) -> Result<Response<Self::DetectStreamStream>, Status> {
-        Err(Status::unimplemented("DetectStream is not served yet; use Detect"))
+        Err(Status::unimplemented(
+            "DetectStream is not served yet; use Detect",
+        ))
     }
 
-    async fn list_models(&self, _request: Request<ListModelsRequest>) -> Result<Response<ListModelsResponse>, Status> {
+    async fn list_models(
+        &self,
+        _request: Request<ListModelsRequest>,
+    ) -> Result<Response<ListModelsResponse>, Status> {
         let readiness = self.detector.readiness();
-        let models = readiness.borrow().models().iter().map(convert::model).collect();
+        let models = readiness
+            .borrow()
+            .models()
+            .iter()
+            .map(convert::model)
+            .collect();
         Ok(Response::new(ListModelsResponse { models }))
     }
 }

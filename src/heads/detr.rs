@@ -7,8 +7,8 @@
 use serde::Deserialize;
 
 use super::outputs::{BoundOutput, Kind};
-use super::{Decoded, Head, HeadError, OutputSignature};
-use crate::tensor::Tensor;
+use super::{Decoded, Head, HeadError};
+use crate::tensor::{Tensor, TensorSignature};
 use crate::vision::{BoundingBox, ClassId, ScoredBox};
 
 /// What a card says about a DETR head.
@@ -51,7 +51,7 @@ impl DetrSpec {
     pub(super) fn bind(
         &self,
         class_count: usize,
-        outputs: &[OutputSignature],
+        outputs: &[TensorSignature],
     ) -> Result<Box<dyn Head>, HeadError> {
         let find = |name: &str, kind, row: &[_]| BoundOutput::find(outputs, Some(name), kind, row);
         Ok(Box::new(DetrHead {

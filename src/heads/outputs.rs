@@ -6,18 +6,7 @@ use std::fmt;
 use half::slice::HalfFloatSliceExt;
 
 use super::HeadError;
-use crate::tensor::{DType, Tensor};
-
-/// What a network says about one of its outputs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OutputSignature {
-    /// The output's name.
-    pub name: String,
-    /// Its element type.
-    pub dtype: DType,
-    /// Its dimensions, outermost (the batch) first; `None` is one that only a run tells.
-    pub shape: Vec<Option<usize>>,
-}
+use crate::tensor::{DType, Tensor, TensorSignature, show_shape};
 
 /// The element types that an output may have.
 #[derive(Debug, Clone, Copy)]
@@ -36,14 +25,6 @@ pub(super) struct BoundOutput {
     kind: Kind,
     /// Dimensions behind the batch's.
     row: Vec<Option<usize>>,
-}
-
-// === impl OutputSignature ===
-
-impl fmt::Display for OutputSignature {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` {} {}", self.name, self.dtype, Dims(&self.shape))
-    }
 }
 
 // === impl Kind ===
@@ -72,7 +53,7 @@ impl BoundOutput {
     /// Finds the output called `name`, or the only one where there is no name, and checks that it is
     /// `[N, row...]` of numbers of that kind. A `None` in either shape fits anything.
     pub(super) fn find(
-        outputs: &[OutputSignature],
+        outputs: &[TensorSignature],
         name: Option<&str>,
         kind: Kind,
         row: &[Option<usize>],
@@ -162,8 +143,8 @@ impl BoundOutput {
         expected.extend(&self.row);
         Err(HeadError::Mismatch {
             name: self.name.clone(),
-            expected: format!("{} {}", self.kind, Dims(&expected)),
-            found: format!("{dtype} {}", Dims(shape)),
+            expected: format!("{} {}", self.kind, show_shape(&expected)),
+            found: format!("{dtype} {}", show_shape(shape)),
         })
     }
 }
@@ -178,26 +159,12 @@ fn row_of<'a, T>(tensor: &Tensor, values: &'a [T], index: usize) -> Result<&'a [
     Ok(&values[index * len..(index + 1) * len])
 }
 
-fn list(outputs: &[OutputSignature]) -> String {
+fn list(outputs: &[TensorSignature]) -> String {
     if outputs.is_empty() {
         return "no outputs".to_owned();
     }
-    let outputs: Vec<_> = outputs.iter().map(OutputSignature::to_string).collect();
+    let outputs: Vec<_> = outputs.iter().map(TensorSignature::to_string).collect();
     outputs.join(", ")
-}
-
-/// Dimensions as `[?, 3549, 85]`.
-struct Dims<'a>(&'a [Option<usize>]);
-
-impl fmt::Display for Dims<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let dims: Vec<_> = self
-            .0
-            .iter()
-            .map(|dim| dim.map_or_else(|| "?".to_owned(), |dim| dim.to_string()))
-            .collect();
-        write!(f, "[{}]", dims.join(", "))
-    }
 }
 
 #[cfg(test)]
@@ -206,8 +173,8 @@ mod tests {
 
     use super::*;
 
-    fn signature(name: &str, dtype: DType, shape: &[Option<usize>]) -> OutputSignature {
-        OutputSignature {
+    fn signature(name: &str, dtype: DType, shape: &[Option<usize>]) -> TensorSignature {
+        TensorSignature {
             name: name.to_owned(),
             dtype,
             shape: shape.to_vec(),

@@ -2,7 +2,8 @@
 
 use serde::Deserialize;
 
-use super::{DetrSpec, Head, HeadError, OutputSignature, YoloxSpec};
+use super::{DetrSpec, Head, HeadError, YoloxSpec};
+use crate::tensor::TensorSignature;
 use crate::vision::ImageSize;
 
 /// The head of a model: its family, and what the family needs to be told.
@@ -29,7 +30,7 @@ impl HeadSpec {
         &self,
         input: ImageSize,
         class_count: usize,
-        outputs: &[OutputSignature],
+        outputs: &[TensorSignature],
     ) -> Result<Box<dyn Head>, HeadError> {
         match self {
             Self::Yolox(spec) => spec.bind(input, class_count, outputs),

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde::Deserialize;
 
 use super::*;
-use crate::tensor::DType;
+use crate::tensor::{DType, TensorSignature};
 use crate::vision::{ClassId, ImageSize};
 
 #[derive(Deserialize)]
@@ -51,10 +51,10 @@ fn golden() -> Golden {
     serde_json::from_str(text).unwrap()
 }
 
-fn signature(name: &str, tensor: &Tensor) -> OutputSignature {
+fn signature(name: &str, tensor: &Tensor) -> TensorSignature {
     let mut shape: Vec<_> = tensor.shape().iter().copied().map(Some).collect();
     shape[0] = None;
-    OutputSignature {
+    TensorSignature {
         name: name.to_owned(),
         dtype: tensor.dtype(),
         shape,
@@ -284,7 +284,7 @@ fn outputs_that_disagree_on_their_number_are_an_error() {
         Tensor::zeros(DType::F32, &[1, 3, 4]),
         Tensor::zeros(DType::F32, &[1, 3]),
     ];
-    let open = |name: &str, dtype, rank| OutputSignature {
+    let open = |name: &str, dtype, rank| TensorSignature {
         name: name.to_owned(),
         dtype,
         shape: vec![None; rank],
@@ -306,7 +306,7 @@ fn outputs_that_disagree_on_their_number_are_an_error() {
 
 #[test]
 fn a_card_that_does_not_fit_its_network_is_refused_with_both_shapes() {
-    let output = OutputSignature {
+    let output = TensorSignature {
         name: "output".to_owned(),
         dtype: DType::F32,
         shape: vec![None, Some(ANCHORS), Some(7)],

@@ -10,8 +10,8 @@ use std::num::NonZeroU32;
 use serde::Deserialize;
 
 use super::outputs::{BoundOutput, Kind};
-use super::{Decoded, Head, HeadError, OutputSignature};
-use crate::tensor::Tensor;
+use super::{Decoded, Head, HeadError};
+use crate::tensor::{Tensor, TensorSignature};
 use crate::vision::{BoundingBox, ClassId, ImageSize, ScoredBox};
 
 /// Numbers of a cell ahead of its class scores.
@@ -67,7 +67,7 @@ impl YoloxSpec {
         &self,
         input: ImageSize,
         class_count: usize,
-        outputs: &[OutputSignature],
+        outputs: &[TensorSignature],
     ) -> Result<Box<dyn Head>, HeadError> {
         let cells = self.cells(input)?;
         let cell_len = CELL_HEADER + class_count;

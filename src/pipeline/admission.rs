@@ -23,7 +23,10 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { max_requests: 512, max_bytes: 512 << 20 }
+        Self {
+            max_requests: 512,
+            max_bytes: 512 << 20,
+        }
     }
 }
 
@@ -55,22 +58,36 @@ pub struct Overloaded;
 
 impl Admission {
     pub(super) fn new(config: Config) -> Self {
-        Self { state: Arc::new(State { config, requests: AtomicU64::new(0), bytes: AtomicU64::new(0) }) }
+        Self {
+            state: Arc::new(State {
+                config,
+                requests: AtomicU64::new(0),
+                bytes: AtomicU64::new(0),
+            }),
+        }
     }
 
     /// Takes a permit for one request of `bytes`, or none when either bound would be passed. A single request
     /// larger than the whole byte bound would never fit: the message limit has to be below it.
     pub(super) fn admit(&self, bytes: u64) -> Result<AdmissionPermit, Overloaded> {
-        let State { config, requests, bytes: used } = &*self.state;
+        let State {
+            config,
+            requests,
+            bytes: used,
+        } = &*self.state;
         take(requests, 1, config.max_requests as u64)?;
         if take(used, bytes, config.max_bytes).is_err() {
             requests.fetch_sub(1, Ordering::Relaxed);
             return Err(Overloaded);
         }
-        Ok(AdmissionPermit { state: self.state.clone(), bytes })
+        Ok(AdmissionPermit {
+            state: self.state.clone(),
+            bytes,
+        })
     }
 
     /// Requests that hold a permit.
+    #[cfg(test)]
     pub(super) fn waiting(&self) -> u64 {
         self.state.requests.load(Ordering::Relaxed)
     }
@@ -86,7 +103,10 @@ impl Drop for AdmissionPermit {
 /// Adds `amount` unless that passes `limit`. The counters guard no other memory, so no ordering is needed.
 fn take(counter: &AtomicU64, amount: u64, limit: u64) -> Result<(), Overloaded> {
     let within = |used: u64| used.checked_add(amount).filter(|total| *total <= limit);
-    counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).map(drop).map_err(|_| Overloaded)
+    counter
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, within)
+        .map(drop)
+        .map_err(|_| Overloaded)
 }
 
 #[cfg(test)]
@@ -94,7 +114,10 @@ mod tests {
     use super::*;
 
     fn admission(max_requests: usize, max_bytes: u64) -> Admission {
-        Admission::new(Config { max_requests, max_bytes })
+        Admission::new(Config {
+            max_requests,
+            max_bytes,
+        })
     }
 
     #[test]

@@ -26,7 +26,10 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { workers: 0, niceness: 10 }
+        Self {
+            workers: 0,
+            niceness: 10,
+        }
     }
 }
 
@@ -70,9 +73,13 @@ impl CpuPool {
         let niceness = config.niceness;
         for index in 0..workers {
             let (starting, finishing) = (starting.clone(), finishing.clone());
-            spawn(format!("cpu-{index}"), niceness, move || work(&finishing, &starting))?;
+            spawn(format!("cpu-{index}"), niceness, move || {
+                work(&finishing, &starting)
+            })?;
         }
-        spawn("cpu-finish".to_owned(), niceness, move || finishing.into_iter().for_each(run))?;
+        spawn("cpu-finish".to_owned(), niceness, move || {
+            finishing.into_iter().for_each(run)
+        })?;
         Ok(Self { start, finish })
     }
 
@@ -129,7 +136,11 @@ mod tests {
     use super::*;
 
     fn pool(workers: usize) -> CpuPool {
-        CpuPool::new(&Config { workers, niceness: 0 }).unwrap()
+        CpuPool::new(&Config {
+            workers,
+            niceness: 0,
+        })
+        .unwrap()
     }
 
     #[test]
@@ -148,7 +159,8 @@ mod tests {
         (0..2).for_each(|_| is_held.recv().unwrap());
         let (done, order) = bounded(2);
         let starts = done.clone();
-        pool.try_start(move || starts.send("start").unwrap()).unwrap();
+        pool.try_start(move || starts.send("start").unwrap())
+            .unwrap();
         pool.finish(move || done.send("finish").unwrap());
         // One thread is let go. Should it be the one that only finishes, the other still has to be.
         hold.send(()).unwrap();

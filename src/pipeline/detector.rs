@@ -40,11 +40,18 @@ impl Detector {
     /// # Errors
     /// [`DetectError`] says which of them is the caller's to mend.
     pub async fn detect(&self, request: DetectRequest) -> Result<Detections, DetectError> {
-        let span = tracing::debug_span!("detect", model = tracing::field::Empty, bytes = request.encoded.len());
-        self.detect_in(request, &span).instrument(span.clone()).await.inspect_err(|error| {
-            // The caller's mistakes are not the operator's business.
-            span.in_scope(|| tracing::debug!(%error, "refused"));
-        })
+        let span = tracing::debug_span!(
+            "detect",
+            model = tracing::field::Empty,
+            bytes = request.encoded.len()
+        );
+        self.detect_in(request, &span)
+            .instrument(span.clone())
+            .await
+            .inspect_err(|error| {
+                // The caller's mistakes are not the operator's business.
+                span.in_scope(|| tracing::debug!(%error, "refused"));
+            })
     }
 
     /// The models' states, now and whenever they change.
@@ -52,7 +59,11 @@ impl Detector {
         self.registry.readiness()
     }
 
-    async fn detect_in(&self, request: DetectRequest, span: &tracing::Span) -> Result<Detections, DetectError> {
+    async fn detect_in(
+        &self,
+        request: DetectRequest,
+        span: &tracing::Span,
+    ) -> Result<Detections, DetectError> {
         let received = Received::now();
         if self.stop.is_cancelled() {
             return Err(DetectError::Draining);
@@ -60,7 +71,9 @@ impl Detector {
         if request.deadline.has_passed(Instant::now()) {
             return Err(DetectError::DeadlineExceeded);
         }
-        let model = self.registry.find(request.model.as_deref(), request.version)?;
+        let model = self
+            .registry
+            .find(request.model.as_deref(), request.version)?;
         span.record("model", &model.reference.name);
         let options = model.effective(&request.options)?;
         let Ok(permit) = self.admission.admit(request.encoded.len() as u64) else {
@@ -69,7 +82,12 @@ impl Detector {
         let (answer, answered) = oneshot::channel();
         let key = model.key;
         let waiting = Waiting {
-            call: Call { model, options, answer, span: span.clone() },
+            call: Call {
+                model,
+                options,
+                answer,
+                span: span.clone(),
+            },
             encoded: request.encoded,
             received,
             permit,
@@ -93,7 +111,9 @@ impl Detector {
 
     fn overloaded(&self) -> DetectError {
         self.metrics.refused.inc();
-        DetectError::Overloaded { retry_after: self.waits.last().clamp(MIN_RETRY, MAX_RETRY) }
+        DetectError::Overloaded {
+            retry_after: self.waits.last().clamp(MIN_RETRY, MAX_RETRY),
+        }
     }
 }
 

@@ -9,15 +9,14 @@ use crate::scheduling::Outcome;
 
 /// Why a request was let go without an answer of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct LetGo {
+pub(super) struct LetGo {
     /// Why.
-    pub reason: LetGoReason,
+    pub(super) reason: LetGoReason,
 }
 
 /// See [`Outcome`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
-#[expect(missing_docs, reason = "as the outcomes of scheduling, which are documented")]
-pub enum LetGoReason {
+pub(super) enum LetGoReason {
     Expired,
     Abandoned,
     NoInstance,
@@ -25,34 +24,50 @@ pub enum LetGoReason {
 
 /// What this room counts. `Default` gives unregistered ones, for tests.
 #[derive(Debug, Clone, Default)]
-pub struct Metrics {
+pub(super) struct Metrics {
     /// Requests admitted.
-    pub admitted: Counter,
+    pub(super) admitted: Counter,
     /// Requests refused because the line was full.
-    pub refused: Counter,
+    pub(super) refused: Counter,
     /// Admitted requests that were let go before they ran.
-    pub let_go: Family<LetGo, Counter>,
+    pub(super) let_go: Family<LetGo, Counter>,
     /// Candidates of a network that were no boxes.
-    pub dropped_candidates: Counter,
+    pub(super) dropped_candidates: Counter,
     /// Panics of a stage, each contained in its request.
-    pub panics: Counter,
+    pub(super) panics: Counter,
 }
 
 // === impl Metrics ===
 
 impl Metrics {
     /// Names and registers them.
-    pub fn register(registry: &mut Registry) -> Self {
+    pub(super) fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        registry.register("requests_admitted", "Requests admitted to the line", metrics.admitted.clone());
-        registry.register("requests_refused", "Requests refused because the line was full", metrics.refused.clone());
-        registry.register("requests_let_go", "Admitted requests let go before they ran", metrics.let_go.clone());
+        registry.register(
+            "requests_admitted",
+            "Requests admitted to the line",
+            metrics.admitted.clone(),
+        );
+        registry.register(
+            "requests_refused",
+            "Requests refused because the line was full",
+            metrics.refused.clone(),
+        );
+        registry.register(
+            "requests_let_go",
+            "Admitted requests let go before they ran",
+            metrics.let_go.clone(),
+        );
         registry.register(
             "dropped_candidates",
             "Candidates of a network that were no boxes: not finite, without an area, of no class",
             metrics.dropped_candidates.clone(),
         );
-        registry.register("panics", "Panics of a stage, each contained in its request", metrics.panics.clone());
+        registry.register(
+            "panics",
+            "Panics of a stage, each contained in its request",
+            metrics.panics.clone(),
+        );
         metrics
     }
 

@@ -44,20 +44,28 @@ impl Machine {
         let mut planned = Vec::new();
         for spec in specs {
             let on = |device: Device, default: usize| {
-                let one = Planned { device, threads: spec.threads.get() };
+                let one = Planned {
+                    device,
+                    threads: spec.threads.get(),
+                };
                 std::iter::repeat_n(one, spec.count.map_or(default, NonZeroUsize::get))
             };
             let fill_cores = (self.cores / spec.threads).max(1);
             match spec.device {
                 DeviceRequest::Exact(Device::Cpu) => planned.extend(on(Device::Cpu, fill_cores)),
                 DeviceRequest::Exact(device) => planned.extend(on(device, 1)),
-                DeviceRequest::Auto if self.gpus.is_empty() => planned.extend(on(Device::Cpu, fill_cores)),
+                DeviceRequest::Auto if self.gpus.is_empty() => {
+                    planned.extend(on(Device::Cpu, fill_cores))
+                }
                 DeviceRequest::Auto => {
                     planned.extend(self.gpus.iter().flat_map(|gpu| on(Device::Cuda(*gpu), 1)));
                 }
             }
             if planned.len() > MAX_INSTANCES {
-                return Err(LoadError::TooManyInstances { asked: planned.len(), most: MAX_INSTANCES });
+                return Err(LoadError::TooManyInstances {
+                    asked: planned.len(),
+                    most: MAX_INSTANCES,
+                });
             }
         }
         Ok(planned)
@@ -65,7 +73,10 @@ impl Machine {
 
     /// The same machine without its GPUs, for `auto` to fall back to.
     pub(super) fn without_gpus(&self) -> Self {
-        Self { gpus: Vec::new(), ..*self }
+        Self {
+            gpus: Vec::new(),
+            ..*self
+        }
     }
 }
 
@@ -75,24 +86,39 @@ mod tests {
 
     fn spec(device: DeviceRequest, count: Option<usize>, threads: usize) -> InstanceSpec {
         let count = count.map(|count| NonZeroUsize::new(count).unwrap());
-        InstanceSpec { device, count, threads: NonZeroUsize::new(threads).unwrap() }
+        InstanceSpec {
+            device,
+            count,
+            threads: NonZeroUsize::new(threads).unwrap(),
+        }
     }
 
     fn machine(cores: usize, gpus: &[u32]) -> Machine {
-        Machine { cores, gpus: gpus.to_vec() }
+        Machine {
+            cores,
+            gpus: gpus.to_vec(),
+        }
     }
 
     #[test]
     fn by_default_a_cpu_gets_one_single_thread_instance_a_core() {
-        let one = Planned { device: Device::Cpu, threads: 1 };
-        assert_eq!(machine(4, &[]).place(&[InstanceSpec::default()]).unwrap(), [one; 4]);
+        let one = Planned {
+            device: Device::Cpu,
+            threads: 1,
+        };
+        assert_eq!(
+            machine(4, &[]).place(&[InstanceSpec::default()]).unwrap(),
+            [one; 4]
+        );
         let two_threads = spec(DeviceRequest::Exact(Device::Cpu), None, 2);
         assert_eq!(machine(5, &[]).place(&[two_threads]).unwrap().len(), 2);
     }
 
     #[test]
     fn by_default_each_gpu_gets_one_instance() {
-        let planned = machine(64, &[0, 1, 3]).place(&[InstanceSpec::default()]).unwrap();
+        let planned = machine(64, &[0, 1, 3])
+            .place(&[InstanceSpec::default()])
+            .unwrap();
         let devices: Vec<Device> = planned.iter().map(|planned| planned.device).collect();
         assert_eq!(devices, [Device::Cuda(0), Device::Cuda(1), Device::Cuda(3)]);
     }
@@ -100,12 +126,22 @@ mod tests {
     #[test]
     fn a_device_that_is_named_is_not_second_guessed() {
         let exact = spec(DeviceRequest::Exact(Device::Cuda(7)), None, 1);
-        assert_eq!(machine(2, &[]).place(&[exact]).unwrap(), [Planned { device: Device::Cuda(7), threads: 1 }]);
+        assert_eq!(
+            machine(2, &[]).place(&[exact]).unwrap(),
+            [Planned {
+                device: Device::Cuda(7),
+                threads: 1
+            }]
+        );
     }
 
     #[test]
     fn a_count_beyond_reason_is_refused() {
         let many = spec(DeviceRequest::Auto, Some(256), 1);
-        assert!(machine(2, &[]).place(&[many.clone(), many.clone(), many.clone(), many.clone(), many]).is_err());
+        assert!(
+            machine(2, &[])
+                .place(&[many.clone(), many.clone(), many.clone(), many.clone(), many])
+                .is_err()
+        );
     }
 }

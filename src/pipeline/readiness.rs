@@ -100,6 +100,10 @@ impl Readiness {
 
     /// Their names, for messages.
     pub(super) fn names(&self) -> String {
-        self.models.iter().map(|model| model.name.as_str()).collect::<Vec<_>>().join(", ")
+        self.models
+            .iter()
+            .map(|model| model.name.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 }

@@ -19,7 +19,9 @@ use super::served::ServedModel;
 use super::stages::{Context, InstanceReports, Instances};
 use crate::device::ort::{OrtModel, Runtime};
 use crate::device::{self, EngineError, EngineFactory, Instance, InstanceConfig, Loaded, Picture};
-use crate::model::{Device, DeviceRequest, ModelEntry, ModelError, ModelRepository, ModelSpec, ModelVersion};
+use crate::model::{
+    Device, DeviceRequest, ModelEntry, ModelError, ModelRepository, ModelSpec, ModelVersion,
+};
 use crate::scheduling::{BatchPolicy, Completions, InstanceKey, ModelKey, Placement};
 
 /// Why a model cannot be served.
@@ -107,7 +109,11 @@ impl Registry {
             is_default: default_model.as_deref() == Some(entry.name.as_str()),
         };
         let readiness = Readiness::new(repository.entries().iter().map(status).collect());
-        Self { served: RwLock::default(), readiness: watch::Sender::new(readiness), default_model }
+        Self {
+            served: RwLock::default(),
+            readiness: watch::Sender::new(readiness),
+            default_model,
+        }
     }
 
     /// The models' states, now and whenever they change.
@@ -125,7 +131,11 @@ impl Registry {
         let name = match (name, &self.default_model) {
             (Some(name), _) => name,
             (None, Some(name)) => name,
-            (None, None) => return Err(DetectError::NoDefaultModel { known: readiness.names() }),
+            (None, None) => {
+                return Err(DetectError::NoDefaultModel {
+                    known: readiness.names(),
+                });
+            }
         };
         let served = self.served.read().unwrap_or_else(PoisonError::into_inner);
         match (served.get(name), version) {
@@ -140,7 +150,10 @@ impl Registry {
                     model: name.to_owned(),
                     detail: format!("it is {}", status.state_name()),
                 }),
-                None => Err(DetectError::ModelNotFound { wanted: name.to_owned(), known: readiness.names() }),
+                None => Err(DetectError::ModelNotFound {
+                    wanted: name.to_owned(),
+                    known: readiness.names(),
+                }),
             },
         }
     }
@@ -150,7 +163,11 @@ impl Registry {
     /// # Errors
     /// [`RequiredModelFailed`] at the first required model that cannot be served. One that is not required is
     /// marked FAILED and the others go on.
-    pub(super) async fn load_all(&self, repository: &ModelRepository, loader: &Loader) -> Result<(), RequiredModelFailed> {
+    pub(super) async fn load_all(
+        &self,
+        repository: &ModelRepository,
+        loader: &Loader,
+    ) -> Result<(), RequiredModelFailed> {
         for entry in repository.entries() {
             let required = entry.spec.as_ref().map_or(true, |spec| spec.required);
             match loader.load(entry).await {
@@ -158,7 +175,10 @@ impl Registry {
                 Err(error) => {
                     self.update(entry.name.as_str(), ModelState::Failed, error.to_string());
                     if required {
-                        return Err(RequiredModelFailed { name: entry.name.to_string(), error });
+                        return Err(RequiredModelFailed {
+                            name: entry.name.to_string(),
+                            error,
+                        });
                     }
                     tracing::error!(model = %entry.name, %error, "a model cannot be served");
                 }
@@ -168,12 +188,27 @@ impl Registry {
     }
 
     fn put_into_service(&self, model: WarmModel, loader: &Loader) {
-        let WarmModel { served, instances, devices, batching, detail } = model;
+        let WarmModel {
+            served,
+            instances,
+            devices,
+            batching,
+            detail,
+        } = model;
         let served = Arc::new(served);
         let name = served.reference.name.clone();
         let ready = ready_model(&served, &instances, devices);
-        self.served.write().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), served.clone());
-        for WarmInstance { key, device, instance, loaded } in instances {
+        self.served
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(name.clone(), served.clone());
+        for WarmInstance {
+            key,
+            device,
+            instance,
+            loaded,
+        } in instances
+        {
             tracing::info!(model = name, %device, buckets = %show_buckets(&loaded), "an instance is warm");
             // Before the actor is told: it may send a batch at once.
             loader.instances.insert(key, instance);
@@ -201,11 +236,19 @@ impl Registry {
     }
 }
 
-fn ready_model(served: &ServedModel, instances: &[WarmInstance], devices: Vec<Device>) -> ReadyModel {
+fn ready_model(
+    served: &ServedModel,
+    instances: &[WarmInstance],
+    devices: Vec<Device>,
+) -> ReadyModel {
     let largest = |loaded: &Loaded| loaded.buckets.iter().map(|bucket| bucket.size).max();
     ReadyModel {
         input: served.input_size(),
-        max_batch_size: instances.iter().filter_map(|instance| largest(&instance.loaded)).max().unwrap_or(1),
+        max_batch_size: instances
+            .iter()
+            .filter_map(|instance| largest(&instance.loaded))
+            .max()
+            .unwrap_or(1),
         labels: served.labels.iter().map(str::to_owned).collect(),
         devices,
         defaults: EffectiveOptions::clone(served.defaults()),
@@ -214,8 +257,14 @@ fn ready_model(served: &ServedModel, instances: &[WarmInstance], devices: Vec<De
 
 /// Like `1: 14.2 ms, 2: 28.1 ms`.
 fn show_buckets(loaded: &Loaded) -> String {
-    let show = |bucket: &crate::scheduling::BatchBucket| format!("{}: {:.1?}", bucket.size, bucket.cost);
-    loaded.buckets.iter().map(show).collect::<Vec<_>>().join(", ")
+    let show =
+        |bucket: &crate::scheduling::BatchBucket| format!("{}: {:.1?}", bucket.size, bucket.cost);
+    loaded
+        .buckets
+        .iter()
+        .map(show)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 // === impl Loader ===
@@ -228,7 +277,10 @@ impl Loader {
     }
 
     async fn load(&self, entry: &ModelEntry) -> Result<WarmModel, LoadError> {
-        let spec = entry.spec.as_ref().map_err(|error| LoadError::Model(error.to_string()))?;
+        let spec = entry
+            .spec
+            .as_ref()
+            .map_err(|error| LoadError::Model(error.to_string()))?;
         let model_error = |error: ModelError| LoadError::Model(error.to_string());
         let version = entry.newest().map_err(model_error)?;
         let network = entry.network(version).map_err(model_error)?;
@@ -236,8 +288,12 @@ impl Loader {
         let mut detail = String::new();
         let mut planned = self.machine.place(&spec.instances)?;
         let loaded = match self.start_instances(entry, spec, &network, &planned).await {
-            Err(EngineError::DeviceUnavailable { device, detail: why }) if is_automatic(spec, device) => {
-                detail = format!("device auto: {device} cannot be used, running on the CPU ({why})");
+            Err(EngineError::DeviceUnavailable {
+                device,
+                detail: why,
+            }) if is_automatic(spec, device) => {
+                detail =
+                    format!("device auto: {device} cannot be used, running on the CPU ({why})");
                 tracing::warn!(model = %entry.name, "{detail}");
                 planned = self.machine.without_gpus().place(&spec.instances)?;
                 self.start_instances(entry, spec, &network, &planned).await
@@ -246,14 +302,21 @@ impl Loader {
         };
         let instances = loaded?;
         let Some(first) = instances.first() else {
-            return Err(LoadError::Mismatch("the card asks for no instance".to_owned()));
+            return Err(LoadError::Mismatch(
+                "the card asks for no instance".to_owned(),
+            ));
         };
         let key = ModelKey(self.next_key.fetch_add(1, Ordering::Relaxed));
-        let reference = ModelRef { name: entry.name.to_string(), version };
+        let reference = ModelRef {
+            name: entry.name.to_string(),
+            version,
+        };
         // One tensor for each picture that may be ready or on its way there.
-        let largest = |warm: &WarmInstance| warm.loaded.buckets.iter().map(|bucket| bucket.size).max();
+        let largest =
+            |warm: &WarmInstance| warm.loaded.buckets.iter().map(|bucket| bucket.size).max();
         let shelf = instances.iter().filter_map(largest).sum::<usize>() * 2;
-        let served = ServedModel::new(key, reference, spec, labels, &first.loaded, shelf).map_err(LoadError::Mismatch)?;
+        let served = ServedModel::new(key, reference, spec, labels, &first.loaded, shelf)
+            .map_err(LoadError::Mismatch)?;
         Ok(WarmModel {
             served,
             devices: planned.iter().map(|planned| planned.device).collect(),
@@ -278,7 +341,10 @@ impl Loader {
             runtime: self.runtime.clone(),
             path: network.to_owned(),
             input: spec.input_name.clone(),
-            size_input: spec.head.size_input().map(|name| (name.to_owned(), spec.input.size)),
+            size_input: spec
+                .head
+                .size_input()
+                .map(|name| (name.to_owned(), spec.input.size)),
         });
         let mut starting = Vec::with_capacity(planned.len());
         for planned in planned {
@@ -301,13 +367,21 @@ impl Loader {
             };
             // Linux shows fifteen characters of a thread's name.
             let name = format!("{}#{}", planned.device, key.0);
-            let instance = Instance::spawn(name, config, factory.clone(), &self.device_metrics, reports)?;
+            let instance =
+                Instance::spawn(name, config, factory.clone(), &self.device_metrics, reports)?;
             starting.push((key, planned.device, instance, outcome));
         }
         let mut warm = Vec::with_capacity(starting.len());
         for (key, device, instance, outcome) in starting {
-            let loaded = outcome.await.map_err(|_| EngineError::Thread("it ended while it loaded".to_owned()))??;
-            warm.push(WarmInstance { key, device, instance, loaded });
+            let loaded = outcome
+                .await
+                .map_err(|_| EngineError::Thread("it ended while it loaded".to_owned()))??;
+            warm.push(WarmInstance {
+                key,
+                device,
+                instance,
+                loaded,
+            });
         }
         Ok(warm)
     }
@@ -315,5 +389,8 @@ impl Loader {
 
 /// Whether `device` was the server's choice and not the card's.
 fn is_automatic(spec: &ModelSpec, device: Device) -> bool {
-    !spec.instances.iter().any(|instance| instance.device == DeviceRequest::Exact(device))
+    !spec
+        .instances
+        .iter()
+        .any(|instance| instance.device == DeviceRequest::Exact(device))
 }

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use super::error::DetectError;
-use super::request::{Detection, DetectOptions, EffectiveOptions, ModelRef};
+use super::request::{DetectOptions, Detection, EffectiveOptions, ModelRef};
 use crate::device::Loaded;
 use crate::heads::{Head, HeadError};
 use crate::model::{LabelMap, ModelSpec};
@@ -13,6 +13,10 @@ use crate::vision::{
     BoundingBox, ImageSize, LetterboxTransform, NonMaxSuppression, Picture, Preprocessor, ScoredBox,
 };
 
+/// Candidates that suppression looks at, the surest first. Its work grows with the square of what stays; at a
+/// threshold of 0 a head with 80 classes gives 280,000 of them.
+const MAX_CANDIDATES: usize = 30_000;
+
 /// One loaded version of a model. Shared by the requests for it.
 #[derive(Debug)]
 pub(super) struct ServedModel {
@@ -20,7 +24,6 @@ pub(super) struct ServedModel {
     pub(super) reference: ModelRef,
     pub(super) labels: LabelMap,
     defaults: EffectiveOptions,
-    max_candidates: usize,
     preprocessor: Preprocessor,
     head: Box<dyn Head>,
     tensors: TensorPool,
@@ -50,7 +53,8 @@ impl ServedModel {
         shelf: usize,
     ) -> Result<Self, String> {
         let dtype = loaded.signature.input.dtype;
-        let preprocessor = Preprocessor::new(spec.input.clone(), dtype).map_err(|error| error.to_string())?;
+        let preprocessor =
+            Preprocessor::new(spec.input.clone(), dtype).map_err(|error| error.to_string())?;
         let head = spec
             .head
             .bind(spec.input.size, labels.len(), &loaded.signature.outputs)
@@ -65,7 +69,6 @@ impl ServedModel {
                 class_agnostic_nms: spec.defaults.class_agnostic_nms,
                 labels: Vec::new(),
             },
-            max_candidates: spec.defaults.max_candidates,
             tensors: TensorPool::new(dtype, &preprocessor.tensor_shape(), shelf),
             labels,
             preprocessor,
@@ -77,20 +80,38 @@ impl ServedModel {
     ///
     /// # Errors
     /// [`DetectError::InvalidOption`] for a label that the model does not have.
-    pub(super) fn effective(&self, wishes: &DetectOptions) -> Result<EffectiveOptions, DetectError> {
-        if let Some(unknown) = wishes.labels.iter().find(|label| self.labels.class(label).is_none()) {
+    pub(super) fn effective(
+        &self,
+        wishes: &DetectOptions,
+    ) -> Result<EffectiveOptions, DetectError> {
+        if let Some(unknown) = wishes
+            .labels
+            .iter()
+            .find(|label| self.labels.class(label).is_none())
+        {
             return Err(DetectError::InvalidOption {
                 field: "labels",
                 detail: format!("model {} has no label {unknown:?}", self.reference.name),
             });
         }
         Ok(EffectiveOptions {
-            score_threshold: wishes.score_threshold.unwrap_or(self.defaults.score_threshold),
+            score_threshold: wishes
+                .score_threshold
+                .unwrap_or(self.defaults.score_threshold),
             iou_threshold: wishes.iou_threshold.or(self.defaults.iou_threshold),
-            max_detections: wishes.max_detections.unwrap_or(self.defaults.max_detections),
-            class_agnostic_nms: wishes.class_agnostic_nms.unwrap_or(self.defaults.class_agnostic_nms),
+            max_detections: wishes
+                .max_detections
+                .unwrap_or(self.defaults.max_detections),
+            class_agnostic_nms: wishes
+                .class_agnostic_nms
+                .unwrap_or(self.defaults.class_agnostic_nms),
             labels: wishes.labels.clone(),
         })
+    }
+
+    /// The network's input.
+    pub(super) fn input_size(&self) -> ImageSize {
+        self.preprocessor.spec().size
     }
 
     /// The card's defaults.
@@ -117,14 +138,16 @@ impl ServedModel {
         image_size: ImageSize,
         options: &EffectiveOptions,
     ) -> Result<Found, HeadError> {
-        let decoded = self.head.decode(outputs, row, options.score_threshold.get())?;
+        let decoded = self
+            .head
+            .decode(outputs, row, options.score_threshold.get())?;
         let mut boxes = decoded.boxes;
         match options.iou_threshold {
             Some(iou_threshold) => {
                 let suppression = NonMaxSuppression {
                     iou_threshold: iou_threshold.get(),
                     class_agnostic: options.class_agnostic_nms,
-                    max_candidates: self.max_candidates,
+                    max_candidates: MAX_CANDIDATES,
                 };
                 boxes = suppression.apply(boxes);
             }
@@ -145,15 +168,28 @@ impl ServedModel {
                 dropped += 1;
                 continue;
             };
-            detections.push(Detection { bbox, score: found.score, class: found.class, label: label.to_owned() });
+            detections.push(Detection {
+                bbox,
+                score: found.score,
+                class: found.class,
+                label: label.to_owned(),
+            });
         }
         let total = detections.len();
         detections.truncate(limit(options.max_detections));
-        Ok(Found { detections, total, dropped })
+        Ok(Found {
+            detections,
+            total,
+            dropped,
+        })
     }
 }
 
-fn map_back(found: &ScoredBox, transform: &LetterboxTransform, image_size: ImageSize) -> Option<BoundingBox> {
+fn map_back(
+    found: &ScoredBox,
+    transform: &LetterboxTransform,
+    image_size: ImageSize,
+) -> Option<BoundingBox> {
     transform.invert(found.bbox).clip(image_size)
 }
 

@@ -118,7 +118,8 @@ impl Instances {
 impl Stages<Waiting, Picture<Context>> for PipelineStages {
     fn prepare(&mut self, id: RequestId, waiting: Waiting, waited: Duration) {
         self.waits.record(waited);
-        let (completions, limits, metrics) = (self.completions.clone(), self.limits, self.metrics.clone());
+        let (completions, limits, metrics) =
+            (self.completions.clone(), self.limits, self.metrics.clone());
         let job = move || match prepare(waiting, &limits, &metrics) {
             Some(picture) => completions.prepared(id, picture),
             None => completions.prepare_failed(id),
@@ -171,7 +172,12 @@ impl PipelineStages {
 
 /// Decodes and preprocesses, on a CPU worker. `None` when the request has been answered.
 fn prepare(waiting: Waiting, limits: &DecodeLimits, metrics: &Metrics) -> Option<Picture<Context>> {
-    let Waiting { call, encoded, received, permit } = waiting;
+    let Waiting {
+        call,
+        encoded,
+        received,
+        permit,
+    } = waiting;
     if call.is_abandoned() {
         metrics.let_go(Outcome::Abandoned);
         return None;
@@ -189,7 +195,15 @@ fn prepare(waiting: Waiting, limits: &DecodeLimits, metrics: &Metrics) -> Option
     match outcome {
         Ok((tensor, transform, image_size)) => {
             let preprocessed = received.preprocessed(began);
-            Some(Picture { tensor, context: Context { call, transform, image_size, preprocessed } })
+            Some(Picture {
+                tensor,
+                context: Context {
+                    call,
+                    transform,
+                    image_size,
+                    preprocessed,
+                },
+            })
         }
         Err(error) => {
             call.answer(Err(error));
@@ -214,8 +228,18 @@ impl Reports<Context> for InstanceReports {
 
     fn inferred(&mut self, inferred: Inferred<Context>) {
         let metrics = self.metrics.clone();
-        let Inferred { outputs, row, context, run } = inferred;
-        let Context { call, transform, image_size, preprocessed } = context;
+        let Inferred {
+            outputs,
+            row,
+            context,
+            run,
+        } = inferred;
+        let Context {
+            call,
+            transform,
+            image_size,
+            preprocessed,
+        } = context;
         let ran = preprocessed.ran(run);
         self.pool.finish(move || {
             if call.is_abandoned() {
@@ -223,7 +247,13 @@ impl Reports<Context> for InstanceReports {
             }
             let outcome = call.span.in_scope(|| {
                 contain("postprocess", &metrics, || {
-                    Ok(call.model.postprocess(&outputs, row, &transform, image_size, &call.options)?)
+                    Ok(call.model.postprocess(
+                        &outputs,
+                        row,
+                        &transform,
+                        image_size,
+                        &call.options,
+                    )?)
                 })
             });
             // The outputs go back to the runtime before the caller is told.
@@ -244,7 +274,10 @@ impl Reports<Context> for InstanceReports {
     }
 
     fn failed(&mut self, context: Context, error: EngineError) {
-        context.call.span.in_scope(|| tracing::error!(%error, "the network failed on a picture"));
+        context
+            .call
+            .span
+            .in_scope(|| tracing::error!(%error, "the network failed on a picture"));
         context.call.answer(Err(DetectError::Inference(error)));
     }
 }

@@ -69,7 +69,11 @@ impl Received {
 impl Preprocessed {
     /// The batch is back from its device now.
     pub(super) fn ran(self, run: RunReport) -> Ran {
-        Ran { before: self, run, at: Instant::now() }
+        Ran {
+            before: self,
+            run,
+            at: Instant::now(),
+        }
     }
 }
 
@@ -99,7 +103,11 @@ mod tests {
     #[test]
     fn the_parts_add_up_to_the_total() {
         let received = Received::now();
-        let run = RunReport { inference: Duration::ZERO, batch_size: 3, device: Device::Cpu };
+        let run = RunReport {
+            inference: Duration::ZERO,
+            batch_size: 3,
+            device: Device::Cpu,
+        };
         let timings = received.preprocessed(Instant::now()).ran(run).replied();
         let parts = timings.queue
             + timings.preprocess

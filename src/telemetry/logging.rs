@@ -17,7 +17,9 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { level: "info".to_owned() }
+        Self {
+            level: "info".to_owned(),
+        }
     }
 }
 
@@ -37,8 +39,13 @@ impl Config {
     /// # Errors
     /// [`BadLevel`] when they are not levels.
     pub fn targets(&self) -> Result<Targets, BadLevel> {
-        let bad = |detail: String| BadLevel { level: self.level.clone(), detail };
-        self.level.parse().map_err(|error: tracing_subscriber::filter::ParseError| bad(error.to_string()))
+        let bad = |detail: String| BadLevel {
+            level: self.level.clone(),
+            detail,
+        };
+        self.level
+            .parse()
+            .map_err(|error: tracing_subscriber::filter::ParseError| bad(error.to_string()))
     }
 }
 
@@ -48,5 +55,10 @@ pub fn start(targets: Targets) {
         .with_writer(std::io::stderr)
         // Escape codes are for people's eyes, not for files.
         .with_ansi(std::io::stderr().is_terminal());
-    drop(tracing_subscriber::registry().with(targets).with(lines).try_init());
+    drop(
+        tracing_subscriber::registry()
+            .with(targets)
+            .with(lines)
+            .try_init(),
+    );
 }

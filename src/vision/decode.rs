@@ -31,11 +31,14 @@ mod sniff;
 #[cfg(test)]
 mod tests;
 
+use serde::{Deserialize, Serialize};
+
 use super::image_size::ImageSize;
 pub use super::picture::{MAX_SIDE, Picture};
 
 /// What a picture may cost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct DecodeLimits {
     /// The most pixels that a picture may have. [`MAX_SIDE`] bounds its sides besides.
     pub max_pixels: u64,

@@ -65,14 +65,7 @@ impl Preprocessor {
 
     /// The shape of one picture's tensor: `[3, H, W]` or `[H, W, 3]`.
     pub fn tensor_shape(&self) -> Vec<usize> {
-        let (width, height) = (
-            self.spec.size.width as usize,
-            self.spec.size.height as usize,
-        );
-        match self.spec.layout {
-            Layout::Nchw => vec![3, height, width],
-            Layout::Nhwc => vec![height, width, 3],
-        }
+        self.spec.tensor_shape()
     }
 
     /// Where in the input a picture of `source` pixels lies.

@@ -21,9 +21,9 @@ use crate::tensor::DType;
 /// std = [1.0, 1.0, 1.0]
 /// ```
 ///
-/// Each element is `(pixel * scale - mean) / std` with `pixel` in 0..=255. Unknown keys are left for the
-/// reader of the card to find.
+/// Each element is `(pixel * scale - mean) / std` with `pixel` in 0..=255.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct InputSpec {
     /// The input's width and height in pixels.
     pub size: ImageSize,
@@ -32,6 +32,7 @@ pub struct InputSpec {
     /// The order of the channels.
     pub color: ColorOrder,
     /// The order of the dimensions.
+    #[serde(default)]
     pub layout: Layout,
     /// Multiplies each pixel before the mean is taken off. Default 1.
     #[serde(default = "one")]
@@ -70,10 +71,11 @@ pub enum ColorOrder {
 }
 
 /// The order of the dimensions in the tensor (of a batch: N is the batch's).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layout {
-    /// One plane for each channel.
+    /// One plane for each channel. The default.
+    #[default]
     Nchw,
     /// The channels of a pixel side by side.
     Nhwc,
@@ -142,6 +144,15 @@ fn ones() -> [f32; 3] {
 // === impl InputSpec ===
 
 impl InputSpec {
+    /// The shape of one picture's tensor: `[3, H, W]` or `[H, W, 3]`.
+    pub fn tensor_shape(&self) -> Vec<usize> {
+        let (width, height) = (self.size.width as usize, self.size.height as usize);
+        match self.layout {
+            Layout::Nchw => vec![3, height, width],
+            Layout::Nhwc => vec![height, width, 3],
+        }
+    }
+
     /// Checks that inputs can be made of it at all.
     ///
     /// # Errors
