@@ -1,0 +1,73 @@
+//! Batches mix callers and never their answers.
+
+use std::collections::BTreeMap;
+
+use detectd::grpc::pb;
+
+use crate::support::{Client, Server, flat_png, photos, real_model, request};
+
+async fn answer(client: &mut Client, picture: &[u8]) -> pb::DetectResponse {
+    client.detect(request(picture)).await.unwrap().into_inner()
+}
+
+/// Sends each caller's picture alone, then all callers' for `rounds` rounds at once: every answer must be the
+/// one that the caller got alone. Returns how often each batch size occurred.
+async fn each_gets_its_own(
+    server: &Server,
+    pictures: Vec<Vec<u8>>,
+    rounds: usize,
+) -> BTreeMap<u32, usize> {
+    let mut callers = Vec::new();
+    for picture in pictures {
+        let mut client = server.client();
+        let alone = answer(&mut client, &picture).await.detections;
+        callers.push((client, picture, alone));
+    }
+    let tasks: Vec<_> = callers
+        .into_iter()
+        .enumerate()
+        .map(|(caller, (mut client, picture, alone))| {
+            tokio::spawn(async move {
+                let mut sizes = BTreeMap::new();
+                for round in 0..rounds {
+                    let together = answer(&mut client, &picture).await;
+                    assert_eq!(together.detections, alone, "caller {caller}, round {round}");
+                    *sizes
+                        .entry(together.timings.unwrap().batch_size)
+                        .or_insert(0) += 1;
+                }
+                sizes
+            })
+        })
+        .collect();
+    let mut sizes = BTreeMap::new();
+    for task in tasks {
+        for (size, count) in task.await.unwrap() {
+            *sizes.entry(size).or_insert(0) += count;
+        }
+    }
+    sizes
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sixty_four_callers_each_get_their_own_answer_for_a_thousand_rounds() {
+    let server = Server::start(&["echo"]).await;
+    // Colours that lie far enough apart for the boxes of any two to differ.
+    let pictures: Vec<Vec<u8>> = (0..64u8)
+        .map(|n| flat_png([n % 4 * 80, n / 4 % 4 * 80, n / 16 * 80], 16))
+        .collect();
+    let sizes = each_gets_its_own(&server, pictures, 1_000).await;
+    println!("pictures in batches of each size: {sizes:?}");
+    assert!(sizes.len() >= 4, "batches of many sizes form: {sizes:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn photos_through_a_real_detector_are_never_mixed_up() {
+    let (Some(yolox), Some(photos)) = (real_model("yolox-nano"), photos()) else {
+        return;
+    };
+    let server = Server::serve(&[yolox], |_| {}).await;
+    server.ready().await;
+    let sizes = each_gets_its_own(&server, photos, 50).await;
+    println!("pictures in batches of each size: {sizes:?}");
+}
