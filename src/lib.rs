@@ -3,3 +3,4 @@
 //! `docs/ARCHITECTURE.md` has the picture of the house and the life of a request.
 
 pub mod tensor;
+pub mod vision;

@@ -1,0 +1,21 @@
+//! Pictures: from a client's bytes to a network's input, and from raw boxes back to the picture.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`letterbox`] | the map between picture pixels and input pixels, and its inverse |
+//! | [`bbox`] | boxes and their arithmetic |
+//! | [`nms`] | keeps one box of those that show the same object |
+//!
+//! Everything here is plain computation on the caller's thread: nothing waits, spawns, logs or reads
+//! settings. Two frames of coordinates occur: *picture* coordinates (pixels of the upright picture,
+//! origin at the top left corner of the top left pixel, y down) and *input* coordinates (the same for
+//! the network's input). Both are continuous: the pixel `(i, j)` covers `[i, i + 1) x [j, j + 1)`.
+
+pub mod bbox;
+pub mod image_size;
+pub mod letterbox;
+pub mod nms;
+
+pub use bbox::{BoundingBox, ClassId, ScoredBox};
+pub use image_size::ImageSize;
+pub use letterbox::LetterboxTransform;
