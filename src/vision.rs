@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`decode`] | encoded bytes to an upright [`Picture`], refusing what is broken or too large |
 //! | [`orient`] | turns and mirrors a picture into its upright position |
+//! | [`preprocess`] | picture to a normalised tensor of a network's input size |
 //! | [`letterbox`] | the map between picture pixels and input pixels, and its inverse |
 //! | [`bbox`] | boxes and their arithmetic |
 //! | [`nms`] | keeps one box of those that show the same object |
@@ -22,6 +23,7 @@ pub mod letterbox;
 pub mod nms;
 pub mod orient;
 pub mod picture;
+pub mod preprocess;
 
 pub use bbox::{BoundingBox, ClassId, ScoredBox};
 pub use image_size::ImageSize;

@@ -1,1 +1,3 @@
 //! integration
+
+mod vision;
