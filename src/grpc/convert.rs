@@ -23,7 +23,7 @@ pub(super) fn request(
         Some(pb::image::Source::Encoded(encoded)) => encoded,
         Some(pb::image::Source::Raw(_)) => {
             return Err(DetectError::Picture(DecodeError::UnsupportedFormat {
-                hint: "raw frames are not taken yet; send an encoded picture".into(),
+                hint: "raw frames are not taken yet; send an encoded picture",
             }));
         }
         None => return Err(DetectError::Picture(DecodeError::Empty)),

@@ -1,5 +1,7 @@
-//! The integration tests: one binary, so that it is linked once. Each starts the real server, in this process
-//! and on port 0, and speaks real gRPC to it.
+//! The integration tests: one binary, so that it is linked once. Most start the real server, in this process
+//! and on port 0, and speak real gRPC to it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod architecture;
 mod batching;
@@ -10,3 +12,4 @@ mod health;
 mod overload;
 mod shutdown;
 mod support;
+mod vision;

@@ -1,0 +1,174 @@
+//! The server: the release binary in a process of its own, and callers of it.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use detectd::grpc::pb;
+use detectd::grpc::pb::detection_service_client::DetectionServiceClient;
+use tokio::task::JoinSet;
+use tonic::transport::Channel;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+
+use crate::report::{Rate, Waits, cpu_time, percentile};
+
+pub struct Server {
+    process: Child,
+    address: String,
+}
+
+/// Callers share connections as the callers of one machine do.
+const CONNECTIONS: usize = 4;
+
+/// As often as an impatient balancer looks.
+const HEALTH_INTERVAL: Duration = Duration::from_millis(20);
+
+impl Server {
+    pub fn start(repository: &Path, model: &str) -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_detectd"))
+            .args([
+                "serve",
+                "--grpc-addr",
+                "127.0.0.1:0",
+                "--http-addr",
+                "127.0.0.1:0",
+                "--default-model",
+                model,
+            ])
+            .arg("--models")
+            .arg(repository)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut log = BufReader::new(process.stderr.take().unwrap()).lines();
+        let mut address = None;
+        for line in log.by_ref() {
+            let line = line.unwrap();
+            if let Some((_, after)) = line.split_once("grpc=") {
+                address = Some(after.split(' ').next().unwrap().to_owned());
+            }
+            if line.contains("an instance is warm") {
+                println!("  {}", line.split_once("warm ").unwrap().1);
+            }
+            if line.contains("a model is ready") && line.contains(model) {
+                break;
+            }
+        }
+        // Read on, so that the server never waits for a reader of its log.
+        std::thread::spawn(move || log.for_each(drop));
+        Self {
+            process,
+            address: address.expect("the server says where it listens"),
+        }
+    }
+
+    /// `callers` callers, each with one picture after another, for `length`.
+    pub async fn throughput(&self, photos: &[Vec<u8>], callers: usize, length: Duration) -> Rate {
+        let photos: Arc<[bytes::Bytes]> = photos.iter().map(|photo| photo.clone().into()).collect();
+        let channels = self.connect(CONNECTIONS).await;
+        let (next, answered) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let process = self.process.id().to_string();
+        let (cpu, started) = (cpu_time(&process), Instant::now());
+        let mut calls = JoinSet::new();
+        for caller in 0..callers {
+            let mut client = client(&channels[caller % channels.len()]);
+            let (photos, next, answered) = (photos.clone(), next.clone(), answered.clone());
+            calls.spawn(async move {
+                while started.elapsed() < length {
+                    let photo = &photos[next.fetch_add(1, Ordering::Relaxed) % photos.len()];
+                    client.detect(request(photo)).await.unwrap();
+                    answered.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        calls.join_all().await;
+        Rate::new(
+            answered.load(Ordering::Relaxed),
+            started.elapsed(),
+            cpu_time(&process) - cpu,
+        )
+    }
+
+    /// The median wait of one caller who sends one picture after another.
+    pub async fn latency(&self, photos: &[Vec<u8>], length: Duration) -> Duration {
+        let photos: Vec<bytes::Bytes> = photos.iter().map(|photo| photo.clone().into()).collect();
+        let mut client = client(&self.connect(1).await[0]);
+        client.detect(request(&photos[0])).await.unwrap();
+        let started = Instant::now();
+        let mut times = Vec::new();
+        for photo in photos.iter().cycle() {
+            let began = Instant::now();
+            client.detect(request(photo)).await.unwrap();
+            times.push(began.elapsed());
+            if started.elapsed() > length {
+                break;
+            }
+        }
+        percentile(&mut times, 50)
+    }
+
+    /// Waits of health checks while `callers` callers send `photo`, for `length`.
+    pub async fn health_under(&self, photo: &[u8], callers: usize, length: Duration) -> Waits {
+        let photo = bytes::Bytes::copy_from_slice(photo);
+        let channels = self.connect(CONNECTIONS).await;
+        let mut calls = JoinSet::new();
+        for caller in 0..callers {
+            let (mut client, photo) = (client(&channels[caller % channels.len()]), photo.clone());
+            calls.spawn(async move {
+                loop {
+                    // A refusal is an answer too: the point is what it does to health.
+                    drop(client.detect(request(&photo)).await);
+                }
+            });
+        }
+        let mut health = HealthClient::new(self.connect(1).await.remove(0));
+        let started = Instant::now();
+        let mut waits = Vec::new();
+        let mut tick = tokio::time::interval(HEALTH_INTERVAL);
+        while started.elapsed() < length {
+            tick.tick().await;
+            let began = Instant::now();
+            health.check(HealthCheckRequest::default()).await.unwrap();
+            waits.push(began.elapsed());
+        }
+        calls.shutdown().await;
+        Waits(waits)
+    }
+
+    async fn connect(&self, count: usize) -> Vec<Channel> {
+        let mut channels = Vec::new();
+        for _ in 0..count {
+            let endpoint = Channel::from_shared(format!("http://{}", self.address)).unwrap();
+            // As our own clients: a picture goes out without waiting for window updates.
+            let endpoint = endpoint
+                .initial_stream_window_size(8 << 20)
+                .initial_connection_window_size(8 << 20);
+            channels.push(endpoint.connect().await.unwrap());
+        }
+        channels
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+fn client(channel: &Channel) -> DetectionServiceClient<Channel> {
+    DetectionServiceClient::new(channel.clone()).max_decoding_message_size(64 << 20)
+}
+
+fn request(photo: &bytes::Bytes) -> pb::DetectRequest {
+    pb::DetectRequest {
+        image: Some(pb::Image {
+            source: Some(pb::image::Source::Encoded(photo.clone())),
+        }),
+        ..Default::default()
+    }
+}

@@ -1,0 +1,163 @@
+//! What a picture costs on one thread: decode, preprocess, normalise alone, suppression.
+//!
+//! `cargo bench --bench vision`. Inputs are made here, the same in each run.
+
+#![allow(clippy::unwrap_used)]
+
+use std::hint::black_box;
+
+use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
+use detectd::tensor::{DType, Tensor};
+use detectd::vision::decode::{DecodeLimits, Picture, decode};
+use detectd::vision::draw::encode_jpeg;
+use detectd::vision::letterbox::Anchor;
+use detectd::vision::nms::NonMaxSuppression;
+use detectd::vision::orient::{Orientation, upright};
+use detectd::vision::preprocess::{ColorOrder, InputSpec, Layout, Preprocessor, Resize};
+use detectd::vision::{BoundingBox, ClassId, ImageSize, ScoredBox};
+
+const HD: ImageSize = ImageSize::new(1280, 720);
+const PHOTO: ImageSize = ImageSize::new(4000, 3000);
+
+/// Numbers that look random and are the same each time.
+struct Noise(u32);
+
+impl Noise {
+    fn next(&mut self) -> u32 {
+        self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        self.0 >> 8
+    }
+
+    /// From 0 up to `end`.
+    fn below(&mut self, end: f32) -> f32 {
+        self.next() as f32 / (1 << 24) as f32 * end
+    }
+}
+
+/// Gradients with some noise: about as many bytes a pixel as a photo of quality 85.
+fn picture(size: ImageSize) -> Picture {
+    let mut noise = Noise(7);
+    let mut pixels = Vec::with_capacity(size.pixels() as usize * 3);
+    for y in 0..size.height {
+        for x in 0..size.width {
+            let grain = noise.next() % 24;
+            let shade = |value: u32| ((value % 230) + grain) as u8;
+            pixels.extend([shade(x / 8), shade(y / 8), shade((x + y) / 16)]);
+        }
+    }
+    Picture::from_rgb8(size, pixels).unwrap()
+}
+
+fn preprocessor(layout: Layout, resize: Resize, dtype: DType) -> Preprocessor {
+    let spec = InputSpec {
+        size: ImageSize::new(416, 416),
+        resize,
+        color: ColorOrder::Bgr,
+        layout,
+        scale: 1.0 / 255.0,
+        mean: [0.406, 0.456, 0.485],
+        std: [0.225, 0.224, 0.229],
+    };
+    Preprocessor::new(spec, dtype).unwrap()
+}
+
+fn letterbox() -> Resize {
+    Resize::Letterbox {
+        anchor: Anchor::TopLeft,
+        pad: Resize::DEFAULT_PAD,
+    }
+}
+
+fn decoding(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("decode");
+    group.sample_size(20);
+    for size in [HD, PHOTO] {
+        let jpeg = encode_jpeg(&picture(size), 85).unwrap();
+        let name = BenchmarkId::new(format!("jpeg_{}_kb", jpeg.len() / 1000), size);
+        group.bench_function(name, |bench| {
+            bench.iter(|| decode(black_box(&jpeg), &DecodeLimits::default()).unwrap());
+        });
+    }
+    let photo = picture(PHOTO);
+    group.bench_function(BenchmarkId::new("quarter_turn", PHOTO), |bench| {
+        bench.iter_batched(
+            || photo.clone(),
+            |stored| upright(stored, Orientation::Rotate90),
+            BatchSize::LargeInput,
+        );
+    });
+    group.finish();
+}
+
+fn preprocessing(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("preprocess_416");
+    for (name, source) in [
+        ("", HD),
+        ("", PHOTO),
+        ("normalise_", ImageSize::new(416, 416)),
+    ] {
+        let source_picture = picture(source);
+        for (layout, dtype) in [
+            (Layout::Nchw, DType::F32),
+            (Layout::Nhwc, DType::F32),
+            (Layout::Nchw, DType::F16),
+        ] {
+            let preprocessor = preprocessor(layout, letterbox(), dtype);
+            let mut out = Tensor::zeros(dtype, &preprocessor.tensor_shape());
+            let id = BenchmarkId::new(format!("{name}{layout:?}_{dtype}"), source);
+            group.bench_function(id, |bench| {
+                bench.iter(|| preprocessor.run(black_box(&source_picture), &mut out));
+            });
+        }
+    }
+    group.finish();
+}
+
+/// Boxes in clusters of about eight, as heads put them out, of 80 classes or of one.
+fn boxes(count: usize, classes: u32) -> Vec<ScoredBox> {
+    let mut noise = Noise(3);
+    let mut boxes = Vec::with_capacity(count);
+    while boxes.len() < count {
+        let (x, y) = (noise.below(4000.0), noise.below(4000.0));
+        let side = 20.0 + noise.below(100.0);
+        let class = ClassId(noise.next() % classes);
+        for _ in 0..8.min(count - boxes.len()) {
+            let (x, y) = (x + noise.below(10.0), y + noise.below(10.0));
+            boxes.push(ScoredBox {
+                bbox: BoundingBox::new(x, y, x + side, y + side),
+                score: noise.below(1.0),
+                class,
+            });
+        }
+    }
+    boxes
+}
+
+fn suppressing(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("nms");
+    for count in [100, 1000, 8000] {
+        for classes in [1, 80] {
+            let boxes = boxes(count, classes);
+            // 0.5 keeps about one of each cluster; 1 keeps all, the most work there is.
+            for iou_threshold in [0.5, 1.0] {
+                let nms = NonMaxSuppression {
+                    iou_threshold,
+                    class_agnostic: false,
+                    max_candidates: usize::MAX,
+                };
+                let id = BenchmarkId::new(format!("{classes}_classes_iou_{iou_threshold}"), count);
+                group.bench_function(id, |bench| {
+                    bench.iter_batched(
+                        || boxes.clone(),
+                        |boxes| nms.apply(boxes),
+                        BatchSize::SmallInput,
+                    );
+                });
+            }
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(vision, decoding, preprocessing, suppressing);
+criterion_main!(vision);
