@@ -53,6 +53,9 @@ pub enum AppError {
     /// A required model cannot be served.
     #[error(transparent)]
     Model(#[from] RequiredModelFailed),
+    /// A fault of ours.
+    #[error("the server broke: {0}")]
+    Panicked(String),
     /// No threads.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
@@ -161,14 +164,18 @@ impl App {
         let failed = tokio::select! {
             () = shutdown => None,
             // Ends by itself only when a model failed: the doors hold its detectors.
-            ended = &mut pipeline => ended.ok().and_then(Result::err),
+            ended = &mut pipeline => match ended {
+                Ok(Ok(())) => None,
+                Ok(Err(failed)) => Some(failed.into()),
+                Err(panic) => Some(AppError::Panicked(panic.to_string())),
+            },
         };
         if let Some(failed) = failed {
             // Nothing was ever served: there is nothing to drain.
             stop.cancel();
             grpc_door.abort();
             http_door.abort();
-            return Err(failed.into());
+            return Err(failed);
         }
         tracing::info!(pre_drain = ?config.drain.pre_drain, grace = ?config.drain.grace, "draining");
         drain(&draining, &stop, config.drain.pre_drain).await;

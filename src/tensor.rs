@@ -87,7 +87,7 @@ impl std::fmt::Display for TensorSignature {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "{} {} {}",
+            "`{}` {} {}",
             self.name,
             self.dtype,
             show_shape(&self.shape)

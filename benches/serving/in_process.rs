@@ -1,7 +1,7 @@
 //! The limit: the same decode, network and head, on every core, with no server around them.
 
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use detectd::vision::{DecodeLimits, NonMaxSuppression, Preprocessor, decode};
 
 use crate::report::{Rate, cpu_time, percentile};
 
-pub struct InProcess {
+pub(crate) struct InProcess {
     model: OrtModel,
     spec: ModelSpec,
     labels: usize,
@@ -31,7 +31,7 @@ struct Worker {
 }
 
 impl InProcess {
-    pub fn new(repository: &Path, name: &str) -> Self {
+    pub(crate) fn new(repository: &Path, name: &str) -> Self {
         let repository = ModelRepository::open(repository).unwrap();
         let entry = repository.entry(name).unwrap();
         let spec = entry.spec.as_ref().unwrap().clone();
@@ -55,30 +55,30 @@ impl InProcess {
     }
 
     /// One thread a core, each on one picture after another, for `length`.
-    pub fn throughput(&self, photos: &[Vec<u8>], length: Duration) -> Rate {
+    pub(crate) fn throughput(&self, photos: &[Vec<u8>], length: Duration) -> Rate {
         let cores = thread::available_parallelism().unwrap().get();
-        let workers: Vec<Mutex<Worker>> = (0..cores).map(|_| Mutex::new(self.worker())).collect();
-        for worker in &workers {
-            worker.lock().unwrap().one(&photos[0]);
-        }
-        let next = AtomicUsize::new(0);
-        let (cpu, started) = (cpu_time("self"), Instant::now());
-        thread::scope(|scope| {
-            for worker in &workers {
-                let next = &next;
+        let (warm, next) = (Barrier::new(cores + 1), AtomicUsize::new(0));
+        let (cpu, started) = thread::scope(|scope| {
+            for _ in 0..cores {
+                let (warm, next) = (&warm, &next);
                 scope.spawn(move || {
-                    let mut worker = worker.lock().unwrap();
+                    let mut worker = self.worker();
+                    worker.one(&photos[0]);
+                    warm.wait();
+                    let started = Instant::now();
                     while started.elapsed() < length {
                         worker.one(&photos[next.fetch_add(1, Ordering::Relaxed) % photos.len()]);
                     }
                 });
             }
+            warm.wait();
+            (cpu_time("self"), Instant::now())
         });
         Rate::new(next.into_inner(), started.elapsed(), cpu_time("self") - cpu)
     }
 
     /// The median time of one picture, one at a time on one thread.
-    pub fn latency(&self, photos: &[Vec<u8>], length: Duration) -> Duration {
+    pub(crate) fn latency(&self, photos: &[Vec<u8>], length: Duration) -> Duration {
         let mut worker = self.worker();
         worker.one(&photos[0]);
         let started = Instant::now();

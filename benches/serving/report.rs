@@ -4,14 +4,14 @@ use std::fmt;
 use std::time::Duration;
 
 /// One figure, measured once a round.
-pub struct Series {
+pub(crate) struct Series {
     name: &'static str,
     unit: &'static str,
     values: Vec<f64>,
 }
 
 impl Series {
-    pub fn new(name: &'static str, unit: &'static str) -> Self {
+    pub(crate) fn new(name: &'static str, unit: &'static str) -> Self {
         Self {
             name,
             unit,
@@ -19,7 +19,7 @@ impl Series {
         }
     }
 
-    pub fn push(&mut self, value: f64) {
+    pub(crate) fn push(&mut self, value: f64) {
         self.values.push(value);
     }
 }
@@ -42,15 +42,15 @@ impl fmt::Display for Series {
 }
 
 /// How much was done, and for how much of the processor.
-pub struct Rate {
+pub(crate) struct Rate {
     /// A second.
-    pub rate: f64,
+    pub(crate) rate: f64,
     /// CPU time of one.
-    pub cpu_each: Duration,
+    pub(crate) cpu_each: Duration,
 }
 
 impl Rate {
-    pub fn new(count: usize, elapsed: Duration, cpu: Duration) -> Self {
+    pub(crate) fn new(count: usize, elapsed: Duration, cpu: Duration) -> Self {
         Self {
             rate: count as f64 / elapsed.as_secs_f64(),
             cpu_each: cpu / u32::try_from(count.max(1)).unwrap(),
@@ -59,7 +59,7 @@ impl Rate {
 }
 
 /// User and system time that a process has used, all threads.
-pub fn cpu_time(process: &str) -> Duration {
+pub(crate) fn cpu_time(process: &str) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
     // Behind the name, which may hold anything, fields 14 and 15 are clock ticks of a hundredth of a second.
     let fields: Vec<&str> = stat
@@ -73,16 +73,16 @@ pub fn cpu_time(process: &str) -> Duration {
 }
 
 /// The smallest time that at least `percent` of `times` do not pass.
-pub fn percentile(times: &mut [Duration], percent: usize) -> Duration {
+pub(crate) fn percentile(times: &mut [Duration], percent: usize) -> Duration {
     times.sort();
     times[(times.len() * percent).div_ceil(100).saturating_sub(1)]
 }
 
 /// Waits of many calls.
-pub struct Waits(pub Vec<Duration>);
+pub(crate) struct Waits(pub(crate) Vec<Duration>);
 
 impl Waits {
-    pub fn percentile(&self, percent: usize) -> Duration {
+    pub(crate) fn percentile(&self, percent: usize) -> Duration {
         percentile(&mut self.0.clone(), percent)
     }
 }

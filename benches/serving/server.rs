@@ -16,7 +16,7 @@ use tonic_health::pb::health_client::HealthClient;
 
 use crate::report::{Rate, Waits, cpu_time, percentile};
 
-pub struct Server {
+pub(crate) struct Server {
     process: Child,
     address: String,
 }
@@ -28,7 +28,7 @@ const CONNECTIONS: usize = 4;
 const HEALTH_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Server {
-    pub fn start(repository: &Path, model: &str) -> Self {
+    pub(crate) fn start(repository: &Path, model: &str) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_detectd"))
             .args([
                 "serve",
@@ -67,7 +67,12 @@ impl Server {
     }
 
     /// `callers` callers, each with one picture after another, for `length`.
-    pub async fn throughput(&self, photos: &[Vec<u8>], callers: usize, length: Duration) -> Rate {
+    pub(crate) async fn throughput(
+        &self,
+        photos: &[Vec<u8>],
+        callers: usize,
+        length: Duration,
+    ) -> Rate {
         let photos: Arc<[bytes::Bytes]> = photos.iter().map(|photo| photo.clone().into()).collect();
         let channels = self.connect(CONNECTIONS).await;
         let (next, answered) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -94,7 +99,7 @@ impl Server {
     }
 
     /// The median wait of one caller who sends one picture after another.
-    pub async fn latency(&self, photos: &[Vec<u8>], length: Duration) -> Duration {
+    pub(crate) async fn latency(&self, photos: &[Vec<u8>], length: Duration) -> Duration {
         let photos: Vec<bytes::Bytes> = photos.iter().map(|photo| photo.clone().into()).collect();
         let mut client = client(&self.connect(1).await[0]);
         client.detect(request(&photos[0])).await.unwrap();
@@ -112,7 +117,12 @@ impl Server {
     }
 
     /// Waits of health checks while `callers` callers send `photo`, for `length`.
-    pub async fn health_under(&self, photo: &[u8], callers: usize, length: Duration) -> Waits {
+    pub(crate) async fn health_under(
+        &self,
+        photo: &[u8],
+        callers: usize,
+        length: Duration,
+    ) -> Waits {
         let photo = bytes::Bytes::copy_from_slice(photo);
         let channels = self.connect(CONNECTIONS).await;
         let mut calls = JoinSet::new();

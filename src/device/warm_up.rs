@@ -10,9 +10,10 @@ use crate::scheduling::BatchBucket;
 use crate::scheduling::bucket::bucket_sizes;
 use crate::tensor::Tensor;
 
-/// Timed runs at each bucket, after the first one, which is not timed. Their median counts: an odd number,
-/// small because a large bucket on a CPU may take half a second.
-const TIMED_RUNS: usize = 3;
+/// Rounds of timed runs, one run at each bucket in each. Their shortest counts: whatever else the machine does
+/// only ever makes a run longer, and a bucket must not be chosen for years because a neighbour was busy for a
+/// moment. Small, because a large bucket on a CPU may take half a second.
+const TIMED_ROUNDS: usize = 5;
 
 /// Runs `engine` at each of its buckets, smallest first, and returns them with their costs.
 ///
@@ -32,23 +33,31 @@ pub(super) fn warm_up(
         Some(Some(fixed)) => vec![*fixed],
         _ => bucket_sizes(max_batch_size),
     };
-    let mut buckets = Vec::with_capacity(sizes.len());
-    for size in sizes {
+    let batch_of = |size: usize| {
         let mut shape = vec![size];
         shape.extend_from_slice(picture_shape);
-        let batch = Tensor::zeros(input.dtype, &shape);
-        engine.run(size, &batch)?;
-        let mut costs = [Duration::ZERO; TIMED_RUNS];
-        for cost in &mut costs {
+        Tensor::zeros(input.dtype, &shape)
+    };
+    let batches: Vec<(usize, Tensor)> = sizes
+        .into_iter()
+        .map(|size| (size, batch_of(size)))
+        .collect();
+    for (size, batch) in &batches {
+        engine.run(*size, batch)?;
+    }
+    let mut buckets: Vec<BatchBucket> = batches
+        .iter()
+        .map(|(size, _)| BatchBucket {
+            size: *size,
+            cost: Duration::MAX,
+        })
+        .collect();
+    for _ in 0..TIMED_ROUNDS {
+        for (bucket, (size, batch)) in buckets.iter_mut().zip(&batches) {
             let started = Instant::now();
-            engine.run(size, &batch)?;
-            *cost = started.elapsed();
+            engine.run(*size, batch)?;
+            bucket.cost = bucket.cost.min(started.elapsed());
         }
-        costs.sort();
-        buckets.push(BatchBucket {
-            size,
-            cost: costs[TIMED_RUNS / 2],
-        });
     }
     Ok(buckets)
 }

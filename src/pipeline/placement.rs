@@ -71,6 +71,15 @@ impl Machine {
         Ok(planned)
     }
 
+    /// What is to be told of `auto` entries that found no GPU; empty when there are none.
+    pub(super) fn fell_back(&self, specs: &[InstanceSpec]) -> String {
+        let automatic = specs.iter().any(|spec| spec.device == DeviceRequest::Auto);
+        match automatic && self.gpus.is_empty() {
+            true => "device auto: there is no GPU, running on the CPU".to_owned(),
+            false => String::new(),
+        }
+    }
+
     /// The same machine without its GPUs, for `auto` to fall back to.
     pub(super) fn without_gpus(&self) -> Self {
         Self {

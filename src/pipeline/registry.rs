@@ -171,7 +171,7 @@ impl Registry {
         for entry in repository.entries() {
             let required = entry.spec.as_ref().map_or(true, |spec| spec.required);
             match loader.load(entry).await {
-                Ok(model) => self.put_into_service(model, loader),
+                Ok(model) => self.put_into_service(model, loader).await,
                 Err(error) => {
                     self.update(entry.name.as_str(), ModelState::Failed, error.to_string());
                     if required {
@@ -187,7 +187,7 @@ impl Registry {
         Ok(())
     }
 
-    fn put_into_service(&self, model: WarmModel, loader: &Loader) {
+    async fn put_into_service(&self, model: WarmModel, loader: &Loader) {
         let WarmModel {
             served,
             instances,
@@ -198,10 +198,6 @@ impl Registry {
         let served = Arc::new(served);
         let name = served.reference.name.clone();
         let ready = ready_model(&served, &instances, devices);
-        self.served
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(name.clone(), served.clone());
         for WarmInstance {
             key,
             device,
@@ -212,16 +208,19 @@ impl Registry {
             tracing::info!(model = name, %device, buckets = %show_buckets(&loaded), "an instance is warm");
             // Before the actor is told: it may send a batch at once.
             loader.instances.insert(key, instance);
-            loader.completions.instance_up(
-                key,
-                Placement {
-                    model: served.key,
-                    buckets: loaded.buckets,
-                    max_queue_delay: batching.max_queue_delay,
-                    pipelined: device::pipelined(device),
-                },
-            );
+            let placement = Placement {
+                model: served.key,
+                buckets: loaded.buckets,
+                max_queue_delay: batching.max_queue_delay,
+                pipelined: device::pipelined(device),
+            };
+            loader.completions.instance_up(key, placement).await;
         }
+        // Found by requests only now, when the scheduler knows every instance.
+        self.served
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(name.clone(), served.clone());
         tracing::info!(model = name, version = %served.reference.version, "a model is ready");
         self.update(&name, ModelState::Ready(Box::new(ready)), detail);
     }
@@ -285,8 +284,8 @@ impl Loader {
         let version = entry.newest().map_err(model_error)?;
         let network = entry.network(version).map_err(model_error)?;
         let labels = entry.labels(spec).map_err(model_error)?;
-        let mut detail = String::new();
         let mut planned = self.machine.place(&spec.instances)?;
+        let mut detail = self.machine.fell_back(&spec.instances);
         let loaded = match self.start_instances(entry, spec, &network, &planned).await {
             Err(EngineError::DeviceUnavailable {
                 device,

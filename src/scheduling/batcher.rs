@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot};
 
 use super::deadline::Deadline;
 use super::machine::{
@@ -194,9 +194,13 @@ impl<R> Completions<R> {
         self.send(Completion::PrepareFailed(id));
     }
 
-    /// Reports an instance that is warm and idle.
-    pub fn instance_up(&self, instance: InstanceKey, placement: Placement) {
-        self.send(Completion::InstanceUp(instance, placement));
+    /// Reports an instance that is warm and idle, and returns once the scheduler knows it: a request that
+    /// comes later finds it.
+    pub async fn instance_up(&self, instance: InstanceKey, placement: Placement) {
+        let (known, acknowledged) = oneshot::channel();
+        self.send(Completion::InstanceUp(instance, placement, known));
+        // No acknowledgement comes from an actor that has stopped, and none is needed then.
+        drop(acknowledged.await);
     }
 
     /// Reports that an instance is done with a batch.
@@ -235,27 +239,25 @@ impl<W, R, S: Stages<W, R>> Worker<W, R, S> {
     /// Runs until every [`Batcher`] is dropped and what was let in has been handed on.
     pub async fn run(mut self) {
         loop {
-            let event = tokio::select! {
+            tokio::select! {
                 // A free worker or instance before a new request: finishing comes before starting.
                 biased;
-                Some(completion) = self.completions.recv() => completion.into(),
+                Some(completion) = self.completions.recv() => self.complete(completion),
                 request = self.requests.recv() => match request {
-                    Some(request) => request.into(),
+                    Some(request) => self.turn(request.into()),
                     None => break,
                 },
-                () = sleep_until(self.machine.next_tick()) => Event::Tick,
-            };
-            self.turn(event);
+                () = sleep_until(self.machine.next_tick()) => self.turn(Event::Tick),
+            }
             self.catch_up();
         }
         // No request can come any more; those in the line still go their way.
-        while self.machine.waiting() + self.machine.ready() > 0 {
-            let event = tokio::select! {
+        while self.machine.pending() > 0 {
+            tokio::select! {
                 biased;
-                Some(completion) = self.completions.recv() => completion.into(),
-                () = sleep_until(self.machine.next_tick()) => Event::Tick,
-            };
-            self.turn(event);
+                Some(completion) = self.completions.recv() => self.complete(completion),
+                () = sleep_until(self.machine.next_tick()) => self.turn(Event::Tick),
+            }
         }
     }
 
@@ -265,14 +267,31 @@ impl<W, R, S: Stages<W, R>> Worker<W, R, S> {
     fn catch_up(&mut self) {
         const EVENTS_A_TURN: usize = 64;
         for _ in 0..EVENTS_A_TURN {
-            let event = match self.completions.try_recv() {
-                Ok(completion) => completion.into(),
-                Err(_) => match self.requests.try_recv() {
-                    Ok(request) => request.into(),
-                    Err(_) => return,
-                },
-            };
-            self.turn(event);
+            if let Ok(completion) = self.completions.try_recv() {
+                self.complete(completion);
+            } else if let Ok(request) = self.requests.try_recv() {
+                self.turn(request.into());
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn complete(&mut self, completion: Completion<R>) {
+        match completion {
+            Completion::Prepared { id, payload } => self.turn(Event::Prepared { id, payload }),
+            Completion::PrepareFailed(id) => self.turn(Event::PrepareFailed(id)),
+            Completion::InstanceUp(key, placement, known) => {
+                self.turn(Event::InstanceUp(key, placement));
+                if known.send(()).is_err() {
+                    tracing::debug!(
+                        instance = key.0,
+                        "nobody waited for an instance to be known"
+                    );
+                }
+            }
+            Completion::BatchFinished(key) => self.turn(Event::BatchFinished(key)),
+            Completion::InstanceDown(key) => self.turn(Event::InstanceDown(key)),
         }
     }
 
@@ -320,14 +339,5 @@ impl<W, R> From<Request<W>> for Event<W, R> {
     }
 }
 
-impl<W, R> From<Completion<R>> for Event<W, R> {
-    fn from(completion: Completion<R>) -> Self {
-        match completion {
-            Completion::Prepared { id, payload } => Event::Prepared { id, payload },
-            Completion::PrepareFailed(id) => Event::PrepareFailed(id),
-            Completion::InstanceUp(key, placement) => Event::InstanceUp(key, placement),
-            Completion::BatchFinished(key) => Event::BatchFinished(key),
-            Completion::InstanceDown(key) => Event::InstanceDown(key),
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -49,8 +49,4 @@ impl<W> Line<W> {
     pub(super) fn drain(&mut self) -> impl Iterator<Item = (RequestId, Waiting<W>)> + use<W> {
         std::mem::take(&mut self.waiting).into_iter()
     }
-
-    pub(super) fn len(&self) -> usize {
-        self.waiting.len()
-    }
 }

@@ -229,14 +229,9 @@ impl<W, R> Machine<W, R> {
         deadline.into_iter().chain(delayed).min()
     }
 
-    /// Requests that wait to be prepared, over all models.
-    pub fn waiting(&self) -> usize {
-        self.models.values().map(|model| model.line.len()).sum()
-    }
-
-    /// Pictures ready to run, over all models.
-    pub fn ready(&self) -> usize {
-        self.models.values().map(|model| model.shelf.len()).sum()
+    /// Requests that have come in and not gone out: waiting, being prepared, or ready.
+    pub fn pending(&self) -> usize {
+        self.tracked.len()
     }
 
     fn arrive(&mut self, arrival: Arrival<W>, now: Instant, actions: &mut Vec<Action<W, R>>) {

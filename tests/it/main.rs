@@ -1,7 +1,11 @@
 //! The integration tests: one binary, so that it is linked once. Most start the real server, in this process
 //! and on port 0, and speak real gRPC to it.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test that cannot go on has failed"
+)]
 
 mod architecture;
 mod batching;

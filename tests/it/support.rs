@@ -23,25 +23,25 @@ use tonic_types::StatusExt;
 
 /// A client over a plain HTTP/2 connection. tonic's own channel also watches the deadline it sends, so that
 /// one could not tell whether the server did.
-pub type Client = DetectionServiceClient<HyperClient<HttpConnector, Body>>;
+pub(crate) type Client = DetectionServiceClient<HyperClient<HttpConnector, Body>>;
 
 /// A bound on a hang, far above what anything takes.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A running server over a repository of its own.
-pub struct Server {
-    pub addresses: Addresses,
+pub(crate) struct Server {
+    pub(crate) addresses: Addresses,
     stop: Option<oneshot::Sender<()>>,
     running: JoinHandle<Result<(), AppError>>,
     _models: TempDir,
 }
 
-pub fn fixtures() -> PathBuf {
+pub(crate) fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/models")
 }
 
 /// The networks that `make models` provides, or `None` with a line that says so.
-pub fn real_model(name: &str) -> Option<PathBuf> {
+pub(crate) fn real_model(name: &str) -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("models")
         .join(name);
@@ -53,7 +53,7 @@ pub fn real_model(name: &str) -> Option<PathBuf> {
 }
 
 /// The test photos, or `None` with a line that says so.
-pub fn photos() -> Option<Vec<Vec<u8>>> {
+pub(crate) fn photos() -> Option<Vec<Vec<u8>>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/images/coco_val_ccby27");
     let Ok(entries) = std::fs::read_dir(&folder) else {
         println!("skipped: a test on photos (../shared is absent)");
@@ -70,7 +70,7 @@ pub fn photos() -> Option<Vec<Vec<u8>>> {
 }
 
 /// A repository with links to these models' folders.
-pub fn repository(models: &[PathBuf]) -> TempDir {
+pub(crate) fn repository(models: &[PathBuf]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for model in models {
         std::os::unix::fs::symlink(model, folder.path().join(model.file_name().unwrap())).unwrap();
@@ -78,7 +78,7 @@ pub fn repository(models: &[PathBuf]) -> TempDir {
     folder
 }
 
-pub fn config(models: &Path) -> Config {
+pub(crate) fn config(models: &Path) -> Config {
     let mut config = Config {
         models: models.to_owned(),
         ..Config::default()
@@ -93,11 +93,11 @@ pub fn config(models: &Path) -> Config {
 
 impl Server {
     /// A server of these fixture models, ready.
-    pub async fn start(models: &[&str]) -> Self {
+    pub(crate) async fn start(models: &[&str]) -> Self {
         Self::start_with(models, |_| {}).await
     }
 
-    pub async fn start_with(models: &[&str], change: impl FnOnce(&mut Config)) -> Self {
+    pub(crate) async fn start_with(models: &[&str], change: impl FnOnce(&mut Config)) -> Self {
         let folders: Vec<PathBuf> = models.iter().map(|name| fixtures().join(name)).collect();
         let server = Self::serve(&folders, change).await;
         server.ready().await;
@@ -105,7 +105,7 @@ impl Server {
     }
 
     /// A server of the models in these folders, ports open, not waited for.
-    pub async fn serve(models: &[PathBuf], change: impl FnOnce(&mut Config)) -> Self {
+    pub(crate) async fn serve(models: &[PathBuf], change: impl FnOnce(&mut Config)) -> Self {
         let models = repository(models);
         let mut config = config(models.path());
         change(&mut config);
@@ -125,7 +125,7 @@ impl Server {
     }
 
     /// Returns once health says SERVING, as the server itself announces it.
-    pub async fn ready(&self) {
+    pub(crate) async fn ready(&self) {
         use tonic_health::pb::health_check_response::ServingStatus;
         let mut watch = self.watch("").await;
         let serving = async {
@@ -136,7 +136,7 @@ impl Server {
             .expect("the server becomes ready");
     }
 
-    pub async fn watch(
+    pub(crate) async fn watch(
         &self,
         service: &str,
     ) -> tonic::Streaming<tonic_health::pb::HealthCheckResponse> {
@@ -151,7 +151,7 @@ impl Server {
             .into_inner()
     }
 
-    pub async fn health(&self) -> tonic_health::pb::health_client::HealthClient<Channel> {
+    pub(crate) async fn health(&self) -> tonic_health::pb::health_client::HealthClient<Channel> {
         let address = format!("http://{}", self.addresses.grpc);
         let channel = Channel::from_shared(address)
             .unwrap()
@@ -162,7 +162,7 @@ impl Server {
     }
 
     /// A client with connections of its own.
-    pub fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         let hyper = HyperClient::builder(TokioExecutor::new())
             .http2_only(true)
             .build_http();
@@ -171,7 +171,7 @@ impl Server {
     }
 
     /// Tells the server to end, as SIGTERM does.
-    pub fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         self.stop
             .take()
             .expect("a server is stopped once")
@@ -180,7 +180,7 @@ impl Server {
     }
 
     /// How the server ended.
-    pub async fn ended(self) -> Result<(), AppError> {
+    pub(crate) async fn ended(self) -> Result<(), AppError> {
         tokio::time::timeout(PATIENCE, self.running)
             .await
             .expect("the server ends")
@@ -188,7 +188,7 @@ impl Server {
     }
 
     /// The sum of a counter over all its series.
-    pub async fn counter(&self, name: &str) -> u64 {
+    pub(crate) async fn counter(&self, name: &str) -> u64 {
         let page = self.get("/metrics").await;
         let series = page.lines().filter(|line| {
             line.strip_prefix(name)
@@ -200,7 +200,7 @@ impl Server {
     }
 
     /// Asks until the counter has reached `least`.
-    pub async fn counter_reaches(&self, name: &str, least: u64) {
+    pub(crate) async fn counter_reaches(&self, name: &str, least: u64) {
         let reached = async { while self.counter(name).await < least {} };
         tokio::time::timeout(PATIENCE, reached)
             .await
@@ -208,7 +208,7 @@ impl Server {
     }
 
     /// A page of the HTTP door, headers included.
-    pub async fn get(&self, path: &str) -> String {
+    pub(crate) async fn get(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(self.addresses.http).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
@@ -218,7 +218,7 @@ impl Server {
     }
 }
 
-pub fn request(encoded: impl Into<Vec<u8>>) -> pb::DetectRequest {
+pub(crate) fn request(encoded: impl Into<Vec<u8>>) -> pb::DetectRequest {
     pb::DetectRequest {
         image: Some(pb::Image {
             source: Some(pb::image::Source::Encoded(encoded.into().into())),
@@ -228,7 +228,7 @@ pub fn request(encoded: impl Into<Vec<u8>>) -> pb::DetectRequest {
 }
 
 /// The same with a deadline, as the header has it.
-pub fn within(timeout: Duration, message: pb::DetectRequest) -> Request<pb::DetectRequest> {
+pub(crate) fn within(timeout: Duration, message: pb::DetectRequest) -> Request<pb::DetectRequest> {
     let mut request = Request::new(message);
     let timeout = format!("{}u", timeout.as_micros()).parse().unwrap();
     request.metadata_mut().insert("grpc-timeout", timeout);
@@ -236,7 +236,7 @@ pub fn within(timeout: Duration, message: pb::DetectRequest) -> Request<pb::Dete
 }
 
 /// A PNG of one colour.
-pub fn flat_png(rgb: [u8; 3], side: u32) -> Vec<u8> {
+pub(crate) fn flat_png(rgb: [u8; 3], side: u32) -> Vec<u8> {
     let pixels = rgb.repeat((side * side) as usize);
     let mut png = Vec::new();
     image::codecs::png::PngEncoder::new(&mut png)
@@ -246,7 +246,7 @@ pub fn flat_png(rgb: [u8; 3], side: u32) -> Vec<u8> {
 }
 
 /// Code and reason of a refusal.
-pub fn reason(status: &Status) -> (tonic::Code, String) {
+pub(crate) fn reason(status: &Status) -> (tonic::Code, String) {
     let details = status.get_error_details();
     let info = details
         .error_info()

@@ -119,7 +119,7 @@ fn a_request_goes_to_a_worker_then_to_a_device_at_once() {
     assert_eq!(script.arrive(1, None), [prepare(1, 0)]);
     assert_eq!(script.at(4).prepared(1), [run(0, 1, &[1])]);
     assert_eq!(script.at(14).send(Event::BatchFinished(InstanceKey(0))), []);
-    assert_eq!(script.machine.tracked.len(), 0);
+    assert_eq!(script.machine.pending(), 0);
 }
 
 #[test]
@@ -277,7 +277,7 @@ fn an_abandoned_request_leaves_wherever_it_is() {
         [Action::DropReady(1, Outcome::Abandoned)]
     );
     assert_eq!(script.send(Event::Abandoned(RequestId(99))), []); // answered long ago
-    assert_eq!(script.machine.tracked.len(), 0);
+    assert_eq!(script.machine.pending(), 0);
 }
 
 #[test]
@@ -576,10 +576,7 @@ impl World {
             });
         }
         let machine = &self.script.machine;
-        assert_eq!(
-            (machine.waiting(), machine.ready(), machine.tracked.len()),
-            (0, 0, 0)
-        );
+        assert_eq!(machine.pending(), 0);
         assert_eq!(
             machine.idle_workers, self.workers,
             "a worker was not given back"

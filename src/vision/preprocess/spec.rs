@@ -120,6 +120,7 @@ pub enum SpecError {
 
 /// The keys of `resize` as they stand in the card. Flat, so that unknown keys can be found.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct ResizeTable {
     mode: Mode,
     anchor: Option<Anchor>,
@@ -270,15 +271,13 @@ mod tests {
     }
 
     #[test]
-    fn unknown_keys_are_left_for_the_reader_to_find() {
-        let card = CARD.replace("pad = [1, 2, 3]", "padding = [1, 2, 3]") + "colour = 1";
-        let mut unknown = Vec::new();
-        let reader = toml::Deserializer::parse(&card).unwrap();
-        let spec: InputSpec =
-            serde_ignored::deserialize(reader, |path| unknown.push(path.to_string())).unwrap();
-        assert_eq!(spec.size.width, 416);
-        unknown.sort_unstable();
-        assert_eq!(unknown, ["colour", "resize.padding"]);
+    fn an_unknown_key_is_refused_at_every_depth() {
+        for (known, typo) in [("color =", "colour ="), ("pad =", "padding =")] {
+            let error = toml::from_str::<InputSpec>(&CARD.replace(known, typo))
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains("unknown field"), "{error}");
+        }
     }
 
     #[test]

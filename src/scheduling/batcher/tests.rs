@@ -1,0 +1,171 @@
+//! The actor, under a time that stands still until the test lets it pass.
+
+use std::sync::Mutex;
+
+use super::super::bucket::BatchBucket;
+use super::*;
+
+type Payload = &'static str;
+
+/// Writes down what it is told to do.
+#[derive(Debug, Clone, Default)]
+struct Notes(Arc<Mutex<Vec<String>>>);
+
+impl Notes {
+    fn note(&self, text: String) {
+        self.0.lock().unwrap().push(text);
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+impl Stages<Payload, Payload> for Notes {
+    fn prepare(&mut self, id: RequestId, payload: Payload, waited: Duration) {
+        self.note(format!("prepare {payload} ({}) after {waited:?}", id.0));
+    }
+    fn run(&mut self, instance: InstanceKey, bucket: usize, batch: Vec<Payload>) {
+        self.note(format!("run {batch:?} in {bucket} on {}", instance.0));
+    }
+    fn drop_waiting(&mut self, payload: Payload, outcome: Outcome) {
+        self.note(format!("drop waiting {payload}: {outcome:?}"));
+    }
+    fn drop_ready(&mut self, payload: Payload, outcome: Outcome) {
+        self.note(format!("drop ready {payload}: {outcome:?}"));
+    }
+}
+
+struct Bench {
+    batcher: Batcher<Payload>,
+    completions: Completions<Payload>,
+    notes: Notes,
+    worker: tokio::task::JoinHandle<()>,
+}
+
+const MODEL: ModelKey = ModelKey(0);
+
+/// An actor with one CPU worker and one instance that runs one picture at a time.
+async fn start(max_waiting: usize) -> Bench {
+    let config = Config {
+        max_waiting,
+        workers: 1,
+        max_instances: 1,
+    };
+    let (completions, receiver) = completions(&config);
+    let notes = Notes::default();
+    let (batcher, worker) = Batcher::new(&config, receiver, notes.clone());
+    let worker = tokio::spawn(worker.run());
+    let placement = Placement {
+        model: MODEL,
+        buckets: vec![BatchBucket {
+            size: 1,
+            cost: Duration::from_millis(10),
+        }],
+        max_queue_delay: Duration::ZERO,
+        pipelined: false,
+    };
+    completions.instance_up(InstanceKey(0), placement).await;
+    Bench {
+        batcher,
+        completions,
+        notes,
+        worker,
+    }
+}
+
+/// Lets the actor take in what it has been sent. Time stands still, so it then sleeps.
+async fn settle() {
+    tokio::time::sleep(Duration::from_nanos(1)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_goes_through_all_stages() {
+    let bench = start(4).await;
+    let ticket = bench.batcher.arrive(MODEL, Deadline::NEVER, "a").unwrap();
+    settle().await;
+    assert_eq!(bench.notes.take(), ["prepare a (0) after 0ns"]);
+    bench.completions.prepared(RequestId(0), "A");
+    settle().await;
+    assert_eq!(bench.notes.take(), ["run [\"A\"] in 1 on 0"]);
+    ticket.answered();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_ticket_takes_its_request_out_of_the_line() {
+    let bench = start(4).await;
+    let _first = bench.batcher.arrive(MODEL, Deadline::NEVER, "a").unwrap();
+    let second = bench.batcher.arrive(MODEL, Deadline::NEVER, "b").unwrap();
+    settle().await;
+    bench.notes.take();
+    drop(second);
+    settle().await;
+    assert_eq!(bench.notes.take(), ["drop waiting b: Abandoned"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answered_ticket_tells_the_actor_nothing() {
+    let bench = start(4).await;
+    let ticket = bench.batcher.arrive(MODEL, Deadline::NEVER, "a").unwrap();
+    settle().await;
+    bench.completions.prepare_failed(RequestId(0));
+    ticket.answered();
+    settle().await;
+    assert_eq!(bench.notes.take(), ["prepare a (0) after 0ns"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_actor_wakes_by_itself_when_a_deadline_passes() {
+    let bench = start(4).await;
+    let _first = bench.batcher.arrive(MODEL, Deadline::NEVER, "a").unwrap();
+    let deadline = Deadline::after(now(), Duration::from_millis(30));
+    let _second = bench.batcher.arrive(MODEL, deadline, "b").unwrap();
+    tokio::time::sleep(Duration::from_millis(29)).await;
+    assert_eq!(bench.notes.take().len(), 1);
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    assert_eq!(bench.notes.take(), ["drop waiting b: Expired"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_than_the_mailbox_holds_is_given_back() {
+    let bench = start(1).await;
+    // Without an await in between the actor gets no turn, and the mailbox holds two.
+    let tickets: Vec<_> = (0..2)
+        .map(|_| bench.batcher.arrive(MODEL, Deadline::NEVER, "a").unwrap())
+        .collect();
+    let Err(Full(payload)) = bench.batcher.arrive(MODEL, Deadline::NEVER, "b") else {
+        panic!("there was room");
+    };
+    assert_eq!(payload, "b");
+    drop(tickets);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_actor_hands_on_what_it_has_and_stops_when_the_doors_are_gone() {
+    let Bench {
+        batcher,
+        completions,
+        notes,
+        worker,
+    } = start(4).await;
+    for name in ["a", "b"] {
+        batcher
+            .arrive(MODEL, Deadline::NEVER, name)
+            .unwrap()
+            .answered();
+    }
+    settle().await;
+    drop(batcher);
+    settle().await;
+    assert!(!worker.is_finished(), "a request is still in the line");
+    completions.prepared(RequestId(0), "A");
+    settle().await;
+    completions.batch_finished(InstanceKey(0));
+    completions.prepared(RequestId(1), "B");
+    worker.await.unwrap();
+    let told = notes.take();
+    assert!(
+        told.contains(&"run [\"B\"] in 1 on 0".to_owned()),
+        "{told:?}"
+    );
+}
