@@ -28,7 +28,6 @@ use tokio_util::sync::CancellationToken;
 use tonic::codec::CompressionEncoding;
 use tonic::service::Routes;
 use tonic_health::pb::health_server::HealthServer;
-use tonic_health::server::HealthService;
 
 use crate::pipeline::Detector;
 use pb::detection_service_server::DetectionServiceServer;
@@ -72,12 +71,9 @@ pub struct Shutdown {
 pub async fn serve(listener: TcpListener, config: &Config, detector: Detector, shutdown: Shutdown) {
     let readiness = detector.readiness();
     let first = readiness.borrow().clone();
-    let reporter = health::reporter(&first).await;
-    let followed = tokio::spawn(health::follow(
-        reporter.clone(),
-        readiness,
-        shutdown.draining.clone(),
-    ));
+    let health = health::Health::new(&first).await;
+    let health_service = HealthServer::new(health.service());
+    let followed = tokio::spawn(health.follow(readiness, shutdown.draining.clone()));
 
     let detection = DetectionServiceServer::new(unary::Service::new(detector))
         .max_decoding_message_size(config.max_message_size)
@@ -85,8 +81,7 @@ pub async fn serve(listener: TcpListener, config: &Config, detector: Detector, s
         .accept_compressed(CompressionEncoding::Gzip)
         // Answered compressed only where the client says that it reads it.
         .send_compressed(CompressionEncoding::Gzip);
-    let health = HealthServer::new(HealthService::from_health_reporter(reporter));
-    let mut routes = Routes::new(detection).add_service(health);
+    let mut routes = Routes::new(detection).add_service(health_service);
     if config.reflection {
         let configure = || {
             tonic_reflection::server::Builder::configure()

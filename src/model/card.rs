@@ -155,7 +155,7 @@ fn explain(text: &str, error: &toml::de::Error) -> ModelError {
 /// The reason in one line, and for a name that is not known the nearest that is, be it one of `more`.
 ///
 /// serde tells the known names only in its message: "unknown field `a`, expected one of `b`, `c`". Taking
-/// them from there needs no list of keys beside the types
+/// them from there needs no list of keys beside the types.
 /// Should the message change, it is shown as it is.
 fn reword(error: &toml::de::Error, more: &[&str]) -> String {
     let message = error.message();
