@@ -38,10 +38,9 @@ build: $(ORT) | need-cargo ## Build the release binary, with ONNX Runtime beside
 	@cargo build --release
 	@ln -srf $(ORT) $(TARGET)/release/libonnxruntime.so
 
-# Converting a network to what the server wants takes the onnx package; copying it from ../shared takes nothing.
 .PHONY: models
-models: $(if $(SHARED),,$(VENV)) | need-python ## Provide the networks that models/ describes (MODELS="...")
-	@$(if $(SHARED),$(PYTHON),$(dir $(VENV))bin/python) models/fetch.py $(MODELS)
+models: | need-python ## Provide the networks that models/ describes (MODELS="...")
+	@$(PYTHON) models/fetch.py $(MODELS)
 
 # === check ===
 

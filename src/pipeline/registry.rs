@@ -393,3 +393,6 @@ fn is_automatic(spec: &ModelSpec, device: Device) -> bool {
         .iter()
         .any(|instance| instance.device == DeviceRequest::Exact(device))
 }
+
+#[cfg(test)]
+mod tests;

@@ -295,3 +295,22 @@ fn contain<T>(
         Err(DetectError::Panicked { stage })
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_in_a_stage_is_its_requests_error_and_is_counted() {
+        let metrics = Metrics::default();
+        let outcome = contain::<()>("preprocess", &metrics, || panic!("on purpose"));
+        assert!(matches!(
+            outcome,
+            Err(DetectError::Panicked {
+                stage: "preprocess"
+            })
+        ));
+        assert_eq!(metrics.panics.get(), 1);
+        assert_eq!(contain("preprocess", &metrics, || Ok(7)).unwrap(), 7);
+    }
+}
