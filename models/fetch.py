@@ -131,18 +131,15 @@ def main():
     options = parser.parse_args()
 
     names = options.names or sorted(card.parent.name for card in options.models.glob("[!.]*/model.toml"))
-    failed = False
     for name in names:
         try:
             said = place(options.models / name, options.shared)
         except (Refusal, KeyError, OSError) as error:
+            # The first that cannot be had ends it: one line, one thing to do.
             reason = f"`[source]` lacks {error}" if isinstance(error, KeyError) else error
-            print(f"fetch.py: {name}: {reason}", file=sys.stderr)
-            failed = True
-        else:
-            if said:
-                print(f"{name}: {said}")
-    sys.exit(1 if failed else 0)
+            sys.exit(f"fetch.py: {name}: {reason}")
+        if said:
+            print(f"{name}: {said}")
 
 
 if __name__ == "__main__":
