@@ -131,15 +131,20 @@ def main():
     options = parser.parse_args()
 
     names = options.names or sorted(card.parent.name for card in options.models.glob("[!.]*/model.toml"))
+    failed = {}
     for name in names:
         try:
             said = place(options.models / name, options.shared)
         except (Refusal, KeyError, OSError) as error:
-            # The first that cannot be had ends it: one line, one thing to do.
-            reason = f"`[source]` lacks {error}" if isinstance(error, KeyError) else error
-            sys.exit(f"fetch.py: {name}: {reason}")
-        if said:
-            print(f"{name}: {said}")
+            failed[name] = f"`[source]` lacks {error}" if isinstance(error, KeyError) else error
+        else:
+            if said:
+                print(f"{name}: {said}")
+    if failed:
+        # One line, one thing to do first.
+        (name, reason), *others = failed.items()
+        also = f" (and so for {', '.join(other for other, _ in others)})" if others else ""
+        sys.exit(f"fetch.py: {name}: {reason}{also}")
 
 
 if __name__ == "__main__":
