@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::Config;
 use crate::device::EngineError;
 use crate::device::ort::Runtime;
+use crate::grpc::address::{BoundAddress, Listener};
 use crate::model::{ModelError, ModelRepository};
 use crate::pipeline::{Detector, Pipeline, RequiredModelFailed};
 use crate::{grpc, http};
@@ -62,10 +63,10 @@ pub enum AppError {
 }
 
 /// The addresses really bound.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Addresses {
     /// gRPC.
-    pub grpc: SocketAddr,
+    pub grpc: BoundAddress,
     /// HTTP.
     pub http: SocketAddr,
 }
@@ -74,7 +75,7 @@ pub struct Addresses {
 #[derive(Debug)]
 pub struct App {
     config: Config,
-    grpc: TcpListener,
+    grpc: Listener,
     http: TcpListener,
     addresses: Addresses,
     pipeline: Pipeline,
@@ -91,8 +92,17 @@ impl App {
     /// # Errors
     /// [`AppError`], one line that names the thing.
     pub async fn bind(config: Config) -> Result<Self, AppError> {
-        let (grpc, grpc_address) = listen("grpc.address", &config.grpc.address).await?;
-        let (http, http_address) = listen("http.address", &config.http.address).await?;
+        let grpc = Listener::bind(&config.grpc.address)
+            .await
+            .map_err(|error| not_had("grpc.address", &config.grpc.address, error))?;
+        let http_error = |error| not_had("http.address", &config.http.address, error);
+        let http = TcpListener::bind(&config.http.address)
+            .await
+            .map_err(http_error)?;
+        let addresses = Addresses {
+            grpc: grpc.bound().clone(),
+            http: http.local_addr().map_err(http_error)?,
+        };
         let repository = ModelRepository::open(&config.models)?;
         let default_model = default_model(&config, &repository)?;
         let mut metrics = Registry::with_prefix("detectd");
@@ -108,10 +118,7 @@ impl App {
             config,
             grpc,
             http,
-            addresses: Addresses {
-                grpc: grpc_address,
-                http: http_address,
-            },
+            addresses,
             pipeline,
             metrics: Arc::new(metrics),
             stop,
@@ -119,8 +126,8 @@ impl App {
     }
 
     /// The addresses really bound.
-    pub fn addresses(&self) -> Addresses {
-        self.addresses
+    pub fn addresses(&self) -> &Addresses {
+        &self.addresses
     }
 
     /// The use case, for a caller in the same process.
@@ -215,18 +222,12 @@ pub fn pipeline(
     .map_err(AppError::Thread)
 }
 
-async fn listen(
-    setting: &'static str,
-    address: &str,
-) -> Result<(TcpListener, SocketAddr), AppError> {
-    let listen_error = |error| AppError::Listen {
+fn not_had(setting: &'static str, address: &str, error: std::io::Error) -> AppError {
+    AppError::Listen {
         setting,
         address: address.to_owned(),
         error,
-    };
-    let listener = TcpListener::bind(address).await.map_err(listen_error)?;
-    let bound = listener.local_addr().map_err(listen_error)?;
-    Ok((listener, bound))
+    }
 }
 
 /// The model for requests that name none: the one that was set, else the only one there is.

@@ -181,11 +181,16 @@ impl Config {
     }
 
     fn validate(&self) -> Result<(), String> {
+        if !grpc::address::is_address(&self.grpc.address) {
+            return Err(format!(
+                "grpc.address: {:?} is neither HOST:PORT nor unix:PATH",
+                self.grpc.address
+            ));
+        }
         let address = |name: &str, address: &str| match address.rsplit_once(':') {
             Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(()),
             _ => Err(format!("{name}: {address:?} is not HOST:PORT")),
         };
-        address("grpc.address", &self.grpc.address)?;
         address("http.address", &self.http.address)?;
         let message = self.grpc.max_message_size;
         // gRPC's own frame has a 32-bit length.
@@ -193,6 +198,19 @@ impl Config {
             return Err(format!(
                 "grpc.max_message_size: {message} is not in 1024..=4294967295"
             ));
+        }
+        let connection = &self.grpc.connection;
+        if !(1..=1_000_000).contains(&connection.max_connections) {
+            return Err(format!(
+                "grpc.connection.max_connections: {} is not in 1..=1000000",
+                connection.max_connections
+            ));
+        }
+        if connection.max_streams == 0 {
+            return Err("grpc.connection.max_streams: 0 is not at least 1".to_owned());
+        }
+        if connection.handshake_timeout.is_zero() {
+            return Err("grpc.connection.handshake_timeout: 0s is not above 0".to_owned());
         }
         let admission = &self.pipeline.admission;
         if !(1..=1_000_000).contains(&admission.max_requests) {

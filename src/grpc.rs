@@ -3,54 +3,69 @@
 //! | file | job |
 //! |---|---|
 //! | [`pb`] | the generated types, which stay in this room |
-//! | [`listener`] | sockets and connections |
-//! | [`deadline`] | `grpc-timeout` |
+//! | [`address`], [`listener`], [`connection`] | sockets, the accept loop, one connection's life |
+//! | [`gate`] | what is decided on a call's headers |
+//! | [`request_id`], [`deadline`] | two of those headers |
+//! | [`body`] | a message's size, known before it is held |
 //! | [`unary`] | `DetectionService` |
 //! | [`convert`] | the contract's messages from and to the project's types |
-//! | [`status`] | errors to statuses |
+//! | [`error`], [`status`] | what can go wrong, and what of it goes over the wire |
 //! | [`health`] | `grpc.health.v1` |
 //!
 //! It translates, and decides nothing that another door would have to decide again.
 
+pub mod address;
+mod body;
+pub mod connection;
 mod convert;
 mod deadline;
+pub mod error;
+mod gate;
 mod health;
 mod listener;
 pub mod pb;
-pub mod status;
+mod request_id;
+mod status;
 mod unary;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::codec::CompressionEncoding;
 use tonic::service::Routes;
 use tonic_health::pb::health_server::HealthServer;
 
 use crate::pipeline::Detector;
+use address::Listener;
+use body::MessageLimits;
+use gate::Gate;
 use pb::detection_service_server::DetectionServiceServer;
+use request_id::RequestIds;
 
 /// The door's settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Where to listen, like `0.0.0.0:50051`; port 0 takes any.
+    /// Where to listen: `HOST:PORT`, where port 0 takes any, or `unix:` and a path.
     pub address: String,
     /// The largest message taken, in bytes, for every method alike.
     pub max_message_size: usize,
     /// Whether clients may ask what services there are.
     pub reflection: bool,
+    /// What a connection may do.
+    pub connection: connection::Config,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        // 32 MiB: a 50-megapixel JPEG of good quality fits.
         Self {
             address: "0.0.0.0:50051".to_owned(),
+            // 32 MiB: a 50-megapixel JPEG of good quality fits.
             max_message_size: 32 << 20,
             reflection: true,
+            connection: connection::Config::default(),
         }
     }
 }
@@ -68,14 +83,14 @@ pub struct Shutdown {
 }
 
 /// Serves gRPC on `listener` until told to stop, then ends within the grace period.
-pub async fn serve(listener: TcpListener, config: &Config, detector: Detector, shutdown: Shutdown) {
+pub async fn serve(listener: Listener, config: &Config, detector: Detector, shutdown: Shutdown) {
     let readiness = detector.readiness();
     let first = readiness.borrow().clone();
     let health = health::Health::new(&first).await;
     let health_service = HealthServer::new(health.service());
     let followed = tokio::spawn(health.follow(readiness, shutdown.draining.clone()));
 
-    let detection = DetectionServiceServer::new(unary::Service::new(detector))
+    let detection = DetectionServiceServer::new(unary::Service::new(detector.clone()))
         .max_decoding_message_size(config.max_message_size)
         .max_encoding_message_size(config.max_message_size)
         .accept_compressed(CompressionEncoding::Gzip)
@@ -96,10 +111,17 @@ pub async fn serve(listener: TcpListener, config: &Config, detector: Detector, s
             }
         }
     }
+    let gate = Gate {
+        detector,
+        limits: MessageLimits {
+            max_size: config.max_message_size as u64,
+            patience: config.connection.message_patience,
+        },
+        names: Arc::new(RequestIds::new()),
+    };
     let router = routes.prepare().into_axum_router();
-    let router = router.layer(axum::middleware::map_request(
-        |request: axum::extract::Request| async move { deadline::stamp(request) },
-    ));
-    listener::serve(listener, router, shutdown.stop, shutdown.grace).await;
+    let router = router.layer(axum::middleware::from_fn_with_state(gate, gate::pass));
+    let connections = Arc::new(config.connection.clone());
+    listener::serve(listener, router, connections, shutdown.stop, shutdown.grace).await;
     followed.abort();
 }

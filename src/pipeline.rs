@@ -35,6 +35,7 @@ use prometheus_client::registry::Registry as MetricsRegistry;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
+pub use admission::AdmissionPermit;
 pub use detector::Detector;
 pub use error::DetectError;
 pub use readiness::{ModelState, ModelStatus, Readiness, ReadyModel};

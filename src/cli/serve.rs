@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{ConfigFlags, terminal};
@@ -43,6 +44,7 @@ impl Serve {
             return Ok(ExitCode::SUCCESS);
         }
         logging::start(config.log.targets()?);
+        raise_file_limit();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
@@ -64,6 +66,16 @@ impl Serve {
             }
             Ok(ExitCode::SUCCESS)
         })
+    }
+}
+
+/// Lets the process have as many files as the system lets it: each connection is one, and the usual soft limit of
+/// 1,024 is a relic of `select`.
+fn raise_file_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "the limit on open files cannot be raised");
     }
 }
 

@@ -18,7 +18,7 @@ use tonic_health::server::{HealthReporter, HealthService};
 use crate::pipeline::Readiness;
 
 /// The service's full name.
-const SERVICE: &str = "detectd.v1.DetectionService";
+pub(super) const SERVICE: &str = "detectd.v1.DetectionService";
 
 /// What health says now. Watchers are told of changes only, so it is written down what they were told.
 #[derive(Debug)]

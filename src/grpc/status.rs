@@ -10,14 +10,24 @@ use std::time::Duration;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
+use super::error::CallError;
 use crate::pipeline::DetectError;
 use crate::vision::DecodeError;
 
 /// The domain of every reason.
-pub const DOMAIN: &str = "detectd";
+const DOMAIN: &str = "detectd";
 
 /// Code and reason of an error.
-pub fn classify(error: &DetectError) -> (Code, &'static str) {
+pub(super) fn classify(error: &CallError) -> (Code, &'static str) {
+    match error {
+        CallError::Detect(error) => classify_detect(error),
+        CallError::MessageTooLarge { .. } => (Code::ResourceExhausted, "MESSAGE_TOO_LARGE"),
+        CallError::MessageStalled { .. } => (Code::DeadlineExceeded, "MESSAGE_STALLED"),
+        CallError::MalformedMessage(_) => (Code::InvalidArgument, "MALFORMED_MESSAGE"),
+    }
+}
+
+fn classify_detect(error: &DetectError) -> (Code, &'static str) {
     match error {
         DetectError::ModelNotFound { .. } | DetectError::NoDefaultModel { .. } => {
             (Code::NotFound, "MODEL_NOT_FOUND")
@@ -44,18 +54,36 @@ pub fn classify(error: &DetectError) -> (Code, &'static str) {
 }
 
 /// The status of an error. Causes that lie inside the server are logged, not told.
-pub fn status(error: &DetectError) -> Status {
+pub(super) fn status(error: &CallError) -> Status {
     let (code, reason) = classify(error);
     let mut details = ErrorDetails::with_error_info(reason, DOMAIN, metadata(error));
-    if let DetectError::Overloaded { retry_after } = error {
+    if let CallError::Detect(DetectError::Overloaded { retry_after }) = error {
         details.set_retry_info(Some(*retry_after));
     }
     Status::with_error_details(code, error.to_string(), details)
 }
 
 /// The numbers and names in an error's text, for programs.
-fn metadata(error: &DetectError) -> HashMap<String, String> {
+fn metadata(error: &CallError) -> HashMap<String, String> {
     let pairs: Vec<(&str, String)> = match error {
+        CallError::Detect(error) => detect_metadata(error),
+        CallError::MessageTooLarge { size, limit } => {
+            vec![("size", size.to_string()), ("limit", limit.to_string())]
+        }
+        CallError::MessageStalled { received, size, .. } => {
+            vec![
+                ("received", received.to_string()),
+                ("size", size.to_string()),
+            ]
+        }
+        CallError::MalformedMessage(_) => Vec::new(),
+    };
+    let owned = |(key, value): (&str, String)| (key.to_owned(), value);
+    pairs.into_iter().map(owned).collect()
+}
+
+fn detect_metadata(error: &DetectError) -> Vec<(&'static str, String)> {
+    match error {
         DetectError::ModelNotFound { wanted, .. } => vec![("model", wanted.clone())],
         DetectError::ModelNotReady { model, .. } => vec![("model", model.clone())],
         DetectError::InvalidOption { field, .. } => vec![("field", (*field).to_owned())],
@@ -72,11 +100,7 @@ fn metadata(error: &DetectError) -> HashMap<String, String> {
         | DetectError::Inference(_)
         | DetectError::Head(_)
         | DetectError::Panicked { .. } => Vec::new(),
-    };
-    pairs
-        .into_iter()
-        .map(|(key, value)| (key.to_owned(), value))
-        .collect()
+    }
 }
 
 fn millis(duration: Duration) -> String {

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::body::PermitSlot;
 use super::convert;
 use super::pb::detection_service_server::DetectionService;
 use super::pb::{
@@ -40,13 +41,24 @@ impl DetectionService for Service {
             .get()
             .copied()
             .unwrap_or(Deadline::NEVER);
-        let request =
-            convert::request(request.into_inner(), deadline).map_err(|error| status(&error))?;
-        match self.detector.detect(request).await {
+        // The guard of the body has left it there.
+        let permit = request
+            .extensions()
+            .get::<PermitSlot>()
+            .and_then(PermitSlot::take);
+        let answer = async {
+            let request = convert::request(request.into_inner(), deadline)?;
+            let permit = match permit {
+                Some(permit) => permit,
+                None => self.detector.admit(request.encoded.len() as u64)?,
+            };
+            self.detector.detect(request, permit).await
+        };
+        match answer.await {
             Ok(detections) => Ok(Response::new(convert::response(detections))),
             Err(error) => {
                 log_fault(&error);
-                Err(status(&error))
+                Err(status(&error.into()))
             }
         }
     }

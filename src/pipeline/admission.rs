@@ -30,9 +30,9 @@ impl Default for Config {
     }
 }
 
-/// Lets requests in, or says that there is no room.
+/// Lets requests in, or says that there is no room. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(super) struct Admission {
+pub struct Admission {
     state: Arc<State>,
 }
 
@@ -45,7 +45,8 @@ struct State {
 
 /// A request's right to wait. Dropping it makes room for another.
 #[derive(Debug)]
-pub(super) struct AdmissionPermit {
+#[must_use = "dropping a permit gives its place away"]
+pub struct AdmissionPermit {
     state: Arc<State>,
     bytes: u64,
 }
@@ -69,7 +70,10 @@ impl Admission {
 
     /// Takes a permit for one request of `bytes`, or none when either bound would be passed. A single request
     /// larger than the whole byte bound would never fit: the message limit has to be below it.
-    pub(super) fn admit(&self, bytes: u64) -> Result<AdmissionPermit, Overloaded> {
+    ///
+    /// # Errors
+    /// [`Overloaded`] when there is no room.
+    pub fn admit(&self, bytes: u64) -> Result<AdmissionPermit, Overloaded> {
         let State {
             config,
             requests,
@@ -86,10 +90,43 @@ impl Admission {
         })
     }
 
+    /// Whether a request of no bytes at all would be let in now. A door asks before it reads a message.
+    pub fn has_room(&self) -> bool {
+        let State {
+            config,
+            requests,
+            bytes,
+        } = &*self.state;
+        requests.load(Ordering::Relaxed) < config.max_requests as u64
+            && bytes.load(Ordering::Relaxed) < config.max_bytes
+    }
+
     /// Requests that hold a permit.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> u64 {
         self.state.requests.load(Ordering::Relaxed)
+    }
+}
+
+// === impl AdmissionPermit ===
+
+impl AdmissionPermit {
+    /// Makes the permit one for `bytes`: a message that was sent compressed turns out larger once it is
+    /// inflated. The place is kept either way.
+    ///
+    /// # Errors
+    /// [`Overloaded`] when there is no room for the difference; the permit is then as it was.
+    pub fn resize(&mut self, bytes: u64) -> Result<(), Overloaded> {
+        match bytes.checked_sub(self.bytes) {
+            Some(more) => take(&self.state.bytes, more, self.state.config.max_bytes)?,
+            None => drop(
+                self.state
+                    .bytes
+                    .fetch_sub(self.bytes - bytes, Ordering::Relaxed),
+            ),
+        }
+        self.bytes = bytes;
+        Ok(())
     }
 }
 
@@ -140,5 +177,29 @@ mod tests {
         drop(second);
         assert_eq!(admission.admit(u64::MAX).unwrap_err(), Overloaded);
         assert_eq!(admission.waiting(), 1);
+    }
+
+    #[test]
+    fn a_permit_grows_only_as_far_as_there_is_room_and_gives_back_what_it_grew_to() {
+        let admission = admission(10, 100);
+        let mut permit = admission.admit(10).unwrap();
+        permit.resize(90).unwrap();
+        assert_eq!(permit.resize(101).unwrap_err(), Overloaded);
+        assert!(admission.admit(11).is_err());
+        permit.resize(5).unwrap();
+        let other = admission.admit(95).unwrap();
+        drop((permit, other));
+        assert!(admission.admit(100).is_ok());
+    }
+
+    #[test]
+    fn there_is_room_until_either_bound_is_reached() {
+        let by_count = admission(1, 100);
+        assert!(by_count.has_room());
+        let _one = by_count.admit(1).unwrap();
+        assert!(!by_count.has_room());
+        let by_bytes = admission(10, 100);
+        let _all = by_bytes.admit(100).unwrap();
+        assert!(!by_bytes.has_room());
     }
 }

@@ -7,7 +7,7 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::admission::Admission;
+use super::admission::{Admission, AdmissionPermit, Overloaded};
 use super::error::DetectError;
 use super::metrics::Metrics;
 use super::readiness::Readiness;
@@ -32,20 +32,49 @@ pub struct Detector {
 // === impl Detector ===
 
 impl Detector {
-    /// Finds things in one picture.
+    /// Says before a message is read whether there is any sense in reading it.
+    ///
+    /// # Errors
+    /// [`DetectError::Draining`] and [`DetectError::Overloaded`].
+    pub fn opens(&self) -> Result<(), DetectError> {
+        if self.stop.is_cancelled() {
+            return Err(DetectError::Draining);
+        }
+        if !self.admission.has_room() {
+            return Err(self.overloaded());
+        }
+        Ok(())
+    }
+
+    /// Takes a place for a request of `bytes`, before those bytes are held in memory.
+    ///
+    /// # Errors
+    /// [`DetectError::Overloaded`] when there is no room.
+    pub fn admit(&self, bytes: u64) -> Result<AdmissionPermit, DetectError> {
+        self.admission
+            .admit(bytes)
+            .map_err(|Overloaded| self.overloaded())
+    }
+
+    /// Finds things in one picture. `permit` was taken for the message that it came in, and holds its place
+    /// until the picture is decoded.
     ///
     /// Dropping the future abandons the request: it leaves the line, or the shelf, at once; one that is with
     /// a device runs on and its result is thrown away.
     ///
     /// # Errors
     /// [`DetectError`] says which of them is the caller's to mend.
-    pub async fn detect(&self, request: DetectRequest) -> Result<Detections, DetectError> {
-        let span = tracing::debug_span!(
+    pub async fn detect(
+        &self,
+        request: DetectRequest,
+        permit: AdmissionPermit,
+    ) -> Result<Detections, DetectError> {
+        let span = tracing::info_span!(
             "detect",
             model = tracing::field::Empty,
             bytes = request.encoded.len()
         );
-        self.detect_in(request, &span)
+        self.detect_in(request, permit, &span)
             .instrument(span.clone())
             .await
             .inspect_err(|error| {
@@ -62,6 +91,7 @@ impl Detector {
     async fn detect_in(
         &self,
         request: DetectRequest,
+        mut permit: AdmissionPermit,
         span: &tracing::Span,
     ) -> Result<Detections, DetectError> {
         let received = Received::now();
@@ -76,9 +106,10 @@ impl Detector {
             .find(request.model.as_deref(), request.version)?;
         span.record("model", &model.reference.name);
         let options = model.effective(&request.options)?;
-        let Ok(permit) = self.admission.admit(request.encoded.len() as u64) else {
+        // What is kept is the picture; a compressed message turned out larger than it was sent.
+        if permit.resize(request.encoded.len() as u64).is_err() {
             return Err(self.overloaded());
-        };
+        }
         let (answer, answered) = oneshot::channel();
         let key = model.key;
         let waiting = Waiting {

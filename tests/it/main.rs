@@ -12,6 +12,7 @@ mod batching;
 mod command_line;
 mod detect;
 mod documents;
+mod doors;
 mod health;
 mod overload;
 mod shutdown;

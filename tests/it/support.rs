@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use detectd::app::{Addresses, App, AppError};
 use detectd::config::Config;
+use detectd::grpc::address::BoundAddress;
 use detectd::grpc::pb;
 use detectd::grpc::pb::detection_service_client::DetectionServiceClient;
 use hyper_util::client::legacy::Client as HyperClient;
@@ -110,7 +111,7 @@ impl Server {
         let mut config = config(models.path());
         change(&mut config);
         let app = App::bind(config).await.unwrap();
-        let addresses = app.addresses();
+        let addresses = app.addresses().clone();
         let (stop, stopped) = oneshot::channel();
         let running = tokio::spawn(app.run(async {
             // A test that drops the server without stopping it is over as well.
@@ -168,6 +169,14 @@ impl Server {
             .build_http();
         let origin = format!("http://{}", self.addresses.grpc).parse().unwrap();
         DetectionServiceClient::with_origin(hyper, origin)
+    }
+
+    /// The gRPC door's port.
+    pub(crate) fn tcp(&self) -> std::net::SocketAddr {
+        match &self.addresses.grpc {
+            BoundAddress::Tcp(address) => *address,
+            BoundAddress::Unix(path) => panic!("the door is at {}", path.display()),
+        }
     }
 
     /// Tells the server to end, as SIGTERM does.

@@ -1,0 +1,34 @@
+//! Why a call was not answered: the use case's reasons, and those of the messages themselves.
+
+use std::time::Duration;
+
+use crate::pipeline::DetectError;
+
+/// Why a call was not answered. `status` turns each into what goes over the wire.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// The use case refused or failed.
+    #[error(transparent)]
+    Detect(#[from] DetectError),
+    /// A message is larger than any may be.
+    #[error("a message of {size} bytes is above the limit of {limit} bytes")]
+    MessageTooLarge {
+        /// Its length, in bytes; when it was sent compressed, as far as it was inflated.
+        size: u64,
+        /// The limit, in bytes.
+        limit: u64,
+    },
+    /// A message stopped coming half way.
+    #[error("the message came too slowly: {received} of {size} bytes in {} s", waited.as_secs())]
+    MessageStalled {
+        /// Bytes that had come.
+        received: u64,
+        /// Bytes that were announced.
+        size: u64,
+        /// For how long it was waited.
+        waited: Duration,
+    },
+    /// A message is not what the contract says.
+    #[error("the message cannot be read: {0}")]
+    MalformedMessage(String),
+}

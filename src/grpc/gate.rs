@@ -1,0 +1,118 @@
+//! The gate: what is decided about a call on its headers, before any of its message is read.
+//!
+//! Outside in: the call gets its name and its deadline; health and reflection pass; everything else is refused
+//! at once while the server drains or the line is full, and else goes on with a [`GuardedBody`]. On the way
+//! back a status that tonic made of a message it could not read gets our code and reason. Bearer tokens have
+//! their place between the name and the refusals.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use tonic::{Code, Status};
+use tonic_types::StatusExt;
+use tracing::Instrument;
+
+use super::body::{GuardedBody, MessageLimits, PermitSlot};
+use super::deadline;
+use super::error::CallError;
+use super::health::SERVICE;
+use super::request_id::{self, RequestIds};
+use super::status::status;
+use crate::pipeline::Detector;
+
+/// What the gate decides by.
+#[derive(Debug, Clone)]
+pub(super) struct Gate {
+    pub(super) detector: Detector,
+    pub(super) limits: MessageLimits,
+    pub(super) names: Arc<RequestIds>,
+}
+
+/// One call's way in and out.
+pub(super) async fn pass(State(gate): State<Gate>, request: Request, next: Next) -> Response {
+    let name = gate.names.name(request.headers());
+    let span = tracing::info_span!("call", id = %name);
+    let mut response = gate.answer(request, next).instrument(span).await;
+    response
+        .headers_mut()
+        .insert(request_id::HEADER, name.header());
+    response
+}
+
+// === impl Gate ===
+
+impl Gate {
+    async fn answer(&self, request: Request, next: Next) -> Response {
+        let request = deadline::stamp(request);
+        if !is_detection(request.uri().path()) {
+            return next.run(request).await;
+        }
+        if let Err(error) = self.detector.opens() {
+            return refuse(&error.into());
+        }
+        let (mut parts, body) = request.into_parts();
+        let slot = PermitSlot::default();
+        parts.extensions.insert(slot.clone());
+        let body = GuardedBody::new(body, self.limits.clone(), self.detector.clone(), slot);
+        let response = next.run(Request::from_parts(parts, Body::new(body))).await;
+        self.reword(response)
+    }
+
+    /// A status without details is tonic's own, about a message that it could not read. That is the caller's
+    /// fault, and never INTERNAL.
+    fn reword(&self, response: Response) -> Response {
+        let Some(told) = response.extensions().get::<Status>() else {
+            return response;
+        };
+        if told.get_details_error_info().is_some() {
+            return response;
+        }
+        let error = match told.code() {
+            Code::Internal | Code::Unknown | Code::InvalidArgument => {
+                CallError::MalformedMessage(told.message().to_owned())
+            }
+            // Inflated beyond the limit; how far beyond is not known, since it was stopped there.
+            Code::ResourceExhausted | Code::OutOfRange => CallError::MessageTooLarge {
+                size: self.limits.max_size + 1,
+                limit: self.limits.max_size,
+            },
+            // Of a method or an encoding that is not served, tonic says all there is to say.
+            _ => return response,
+        };
+        refuse(&error)
+    }
+}
+
+/// Whether a path is one of our service's. The others (health, reflection) are answered whatever the load.
+fn is_detection(path: &str) -> bool {
+    path.strip_prefix('/')
+        .and_then(|path| path.strip_prefix(SERVICE))
+        .is_some_and(|rest| rest.starts_with('/'))
+}
+
+fn refuse(error: &CallError) -> Response {
+    tracing::debug!(%error, "refused");
+    status(error).into_http()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_service_is_gated() {
+        assert!(is_detection("/detectd.v1.DetectionService/Detect"));
+        assert!(is_detection("/detectd.v1.DetectionService/Nonsense"));
+        for path in [
+            "/grpc.health.v1.Health/Check",
+            "/detectd.v1.DetectionServiceX/Detect",
+            "/",
+            "",
+        ] {
+            assert!(!is_detection(path), "{path}");
+        }
+    }
+}
