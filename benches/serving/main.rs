@@ -17,6 +17,10 @@
 
 mod in_process;
 mod report;
+#[allow(
+    dead_code,
+    reason = "shared with the hostile bench, which needs more of it"
+)]
 mod server;
 
 use std::path::{Path, PathBuf};

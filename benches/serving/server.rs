@@ -66,6 +66,26 @@ impl Server {
         }
     }
 
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Memory that the server holds, in MiB.
+    pub(crate) fn resident_mib(&self) -> f64 {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("VmRSS:"))
+            .unwrap();
+        line.split_whitespace()
+            .nth(1)
+            .unwrap()
+            .parse::<f64>()
+            .unwrap()
+            / 1024.0
+    }
+
     /// `callers` callers, each with one picture after another, for `length`.
     pub(crate) async fn throughput(
         &self,
@@ -73,29 +93,49 @@ impl Server {
         callers: usize,
         length: Duration,
     ) -> Rate {
-        let photos: Arc<[bytes::Bytes]> = photos.iter().map(|photo| photo.clone().into()).collect();
-        let channels = self.connect(CONNECTIONS).await;
-        let (next, answered) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let process = self.process.id().to_string();
         let (cpu, started) = (cpu_time(&process), Instant::now());
+        let times = self.call(photos, callers, length).await;
+        Rate::new(times.len(), started.elapsed(), cpu_time(&process) - cpu)
+    }
+
+    /// The same, as calls a second and the median wait of one.
+    pub(crate) async fn calls(
+        &self,
+        photos: &[Vec<u8>],
+        callers: usize,
+        length: Duration,
+    ) -> (f64, Duration) {
+        let started = Instant::now();
+        let mut times = self.call(photos, callers, length).await;
+        (
+            times.len() as f64 / started.elapsed().as_secs_f64(),
+            percentile(&mut times, 50),
+        )
+    }
+
+    /// How long each call took.
+    async fn call(&self, photos: &[Vec<u8>], callers: usize, length: Duration) -> Vec<Duration> {
+        let photos: Arc<[bytes::Bytes]> = photos.iter().map(|photo| photo.clone().into()).collect();
+        let channels = self.connect(CONNECTIONS).await;
+        let next = Arc::new(AtomicUsize::new(0));
+        let started = Instant::now();
         let mut calls = JoinSet::new();
         for caller in 0..callers {
             let mut client = client(&channels[caller % channels.len()]);
-            let (photos, next, answered) = (photos.clone(), next.clone(), answered.clone());
+            let (photos, next) = (photos.clone(), next.clone());
             calls.spawn(async move {
+                let mut times = Vec::new();
                 while started.elapsed() < length {
                     let photo = &photos[next.fetch_add(1, Ordering::Relaxed) % photos.len()];
+                    let began = Instant::now();
                     client.detect(request(photo)).await.unwrap();
-                    answered.fetch_add(1, Ordering::Relaxed);
+                    times.push(began.elapsed());
                 }
+                times
             });
         }
-        calls.join_all().await;
-        Rate::new(
-            answered.load(Ordering::Relaxed),
-            started.elapsed(),
-            cpu_time(&process) - cpu,
-        )
+        calls.join_all().await.concat()
     }
 
     /// The median wait of one caller who sends one picture after another.

@@ -47,26 +47,29 @@ pub(super) struct GuardedBody {
     detector: Detector,
     slot: PermitSlot,
     state: MessageState,
-    /// Armed while a message is half there and nothing more has come.
+    /// Armed while a message is due and nothing more has come.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-/// How far into a message the body is.
+/// How far into a message the body is, and until when it may be there.
 #[derive(Debug, Clone, Copy)]
 enum MessageState {
-    /// In the prefix: so many bytes of it.
-    Prefix { bytes: [u8; PREFIX], len: usize },
-    /// In the message.
-    Message {
-        size: u64,
-        left: u64,
-        deadline: Instant,
+    /// Before the message, or in its prefix: so many bytes of it. Between the messages of a stream there is no
+    /// hurry.
+    Prefix {
+        bytes: [u8; PREFIX],
+        len: usize,
+        by: Option<Instant>,
     },
+    /// In the message.
+    Message { size: u64, left: u64, by: Instant },
 }
 
-const BEGINNING: MessageState = MessageState::Prefix {
+/// After a message, of a stream: the next may take its time.
+const BETWEEN: MessageState = MessageState::Prefix {
     bytes: [0; PREFIX],
     len: 0,
+    by: None,
 };
 
 // === impl MessageLimits ===
@@ -94,18 +97,26 @@ impl PermitSlot {
 // === impl GuardedBody ===
 
 impl GuardedBody {
+    /// `hurried` is whether the first message has to begin soon, as that of a unary call has.
     pub(super) fn new(
         inner: Body,
         limits: MessageLimits,
         detector: Detector,
         slot: PermitSlot,
+        hurried: bool,
     ) -> Self {
+        let by = hurried.then(|| Instant::now() + limits.patience);
+        let state = MessageState::Prefix {
+            bytes: [0; PREFIX],
+            len: 0,
+            by,
+        };
         Self {
             inner,
             limits,
             detector,
             slot,
-            state: BEGINNING,
+            state,
             timer: None,
         }
     }
@@ -114,7 +125,8 @@ impl GuardedBody {
     fn follow(&mut self, mut data: &[u8]) -> Result<(), CallError> {
         while !data.is_empty() {
             match &mut self.state {
-                MessageState::Prefix { bytes, len } => {
+                MessageState::Prefix { bytes, len, by } => {
+                    by.get_or_insert_with(|| Instant::now() + self.limits.patience);
                     let take = data.len().min(PREFIX - *len);
                     bytes[*len..*len + take].copy_from_slice(&data[..take]);
                     *len += take;
@@ -131,7 +143,7 @@ impl GuardedBody {
                         .get(usize::try_from(take).unwrap_or(usize::MAX)..)
                         .unwrap_or_default();
                     if *left == 0 {
-                        self.state = BEGINNING;
+                        self.state = BETWEEN;
                     }
                 }
             }
@@ -148,43 +160,54 @@ impl GuardedBody {
             });
         }
         self.slot.put(self.detector.admit(size)?);
-        let deadline = Instant::now() + self.limits.time_for(size);
+        let by = Instant::now() + self.limits.time_for(size);
         self.state = if size == 0 {
-            BEGINNING
+            BETWEEN
         } else {
             MessageState::Message {
                 size,
                 left: size,
-                deadline,
+                by,
             }
         };
         Ok(())
     }
 
-    /// Whether a message that is half there has been waited for too long.
+    /// Whether a message that is due has been waited for too long.
     fn poll_stalled(&mut self, context: &mut Context<'_>) -> Poll<CallError> {
-        let MessageState::Message {
-            size,
-            left,
-            deadline,
-        } = self.state
-        else {
-            self.timer = None;
-            return Poll::Pending;
+        let (by, stalled) = match self.state {
+            MessageState::Prefix { by: None, .. } => {
+                self.timer = None;
+                return Poll::Pending;
+            }
+            MessageState::Prefix { by: Some(by), .. } => (
+                by,
+                CallError::MessageStalled {
+                    received: 0,
+                    size: None,
+                    waited: self.limits.patience,
+                },
+            ),
+            MessageState::Message { size, left, by } => {
+                let waited = self.limits.time_for(size);
+                (
+                    by,
+                    CallError::MessageStalled {
+                        received: size - left,
+                        size: Some(size),
+                        waited,
+                    },
+                )
+            }
         };
         let timer = self
             .timer
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
-        if timer.deadline() != deadline {
-            timer.as_mut().reset(deadline);
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(by)));
+        if timer.deadline() != by {
+            timer.as_mut().reset(by);
         }
         ready!(timer.as_mut().poll(context));
-        let waited = self.limits.time_for(size);
-        Poll::Ready(CallError::MessageStalled {
-            received: size - left,
-            size,
-            waited,
-        })
+        Poll::Ready(stalled)
     }
 }
 

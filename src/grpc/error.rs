@@ -18,13 +18,13 @@ pub enum CallError {
         /// The limit, in bytes.
         limit: u64,
     },
-    /// A message stopped coming half way.
-    #[error("the message came too slowly: {received} of {size} bytes in {} s", waited.as_secs())]
+    /// A message stopped coming half way, or never began.
+    #[error("the message came too slowly: {received} of {} bytes in {} s", size.map_or("?".to_owned(), |size| size.to_string()), waited.as_secs_f32())]
     MessageStalled {
         /// Bytes that had come.
         received: u64,
-        /// Bytes that were announced.
-        size: u64,
+        /// Bytes that were announced; `None` before its prefix was there.
+        size: Option<u64>,
         /// For how long it was waited.
         waited: Duration,
     },

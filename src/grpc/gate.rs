@@ -56,7 +56,15 @@ impl Gate {
         let (mut parts, body) = request.into_parts();
         let slot = PermitSlot::default();
         parts.extensions.insert(slot.clone());
-        let body = GuardedBody::new(body, self.limits.clone(), self.detector.clone(), slot);
+        // A stream may be quiet before its first message, as after it.
+        let hurried = !parts.uri.path().ends_with("/DetectStream");
+        let body = GuardedBody::new(
+            body,
+            self.limits.clone(),
+            self.detector.clone(),
+            slot,
+            hurried,
+        );
         let response = next.run(Request::from_parts(parts, Body::new(body))).await;
         self.reword(response)
     }

@@ -71,10 +71,11 @@ fn metadata(error: &CallError) -> HashMap<String, String> {
             vec![("size", size.to_string()), ("limit", limit.to_string())]
         }
         CallError::MessageStalled { received, size, .. } => {
-            vec![
-                ("received", received.to_string()),
-                ("size", size.to_string()),
-            ]
+            let size = size.map(|size| ("size", size.to_string()));
+            [("received", received.to_string())]
+                .into_iter()
+                .chain(size)
+                .collect()
         }
         CallError::MalformedMessage(_) => Vec::new(),
     };

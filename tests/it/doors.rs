@@ -300,6 +300,13 @@ async fn a_message_that_stops_coming_gives_its_place_back() {
         "{}",
         status.message()
     );
+    // One that never begins holds a call open, and is not waited for either.
+    let (_parts, body) = trickled();
+    let never_begun = self::status(connection.call(DETECT, &[], body).await.unwrap()).await;
+    assert_eq!(
+        reason(&never_begun),
+        (Code::DeadlineExceeded, "MESSAGE_STALLED".into())
+    );
     server
         .client()
         .detect(request(flat_png([1, 2, 3], 16)))
