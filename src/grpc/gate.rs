@@ -5,12 +5,14 @@
 //! back a status that tonic made of a message it could not read gets our code and reason. Bearer tokens have
 //! their place between the name and the refusals.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
+use futures_util::FutureExt;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 use tracing::Instrument;
@@ -65,8 +67,11 @@ impl Gate {
             slot,
             hurried,
         );
-        let response = next.run(Request::from_parts(parts, Body::new(body))).await;
-        self.reword(response)
+        let request = Request::from_parts(parts, Body::new(body));
+        match contained(next.run(request)).await {
+            Some(response) => self.reword(response),
+            None => refuse(&self.detector.panicked("call").into()),
+        }
     }
 
     /// A status without details is tonic's own, about a message that it could not read. That is the caller's
@@ -94,6 +99,12 @@ impl Gate {
     }
 }
 
+/// What a call gives, or `None` when it panics. Other calls run on the same connection's task, and go on.
+async fn contained<T>(call: impl Future<Output = T>) -> Option<T> {
+    // What the panic leaves half done is the call's own, and goes with it.
+    AssertUnwindSafe(call).catch_unwind().await.ok()
+}
+
 /// Whether a path is one of our service's. The others (health, reflection) are answered whatever the load.
 fn is_detection(path: &str) -> bool {
     path.strip_prefix('/')
@@ -109,6 +120,17 @@ fn refuse(error: &CallError) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_call_that_panics_is_contained_wherever_it_does() {
+        assert_eq!(contained(async { 7 }).await, Some(7));
+        assert_eq!(contained(async { panic!("at once") }).await, None::<()>);
+        let later = async {
+            tokio::task::yield_now().await;
+            panic!("later")
+        };
+        assert_eq!(contained(later).await, None::<()>);
+    }
 
     #[test]
     fn only_our_service_is_gated() {

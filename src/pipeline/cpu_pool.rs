@@ -115,10 +115,9 @@ fn work(finishing: &Receiver<Job>, starting: &Receiver<Job>) {
 }
 
 fn run(job: Job) {
-    // Jobs answer for their own panics; this one only keeps the thread, should an answer itself panic.
-    if catch_unwind(AssertUnwindSafe(job)).is_err() {
-        tracing::error!("a job of the CPU pool panicked outside its request");
-    }
+    // Jobs answer for their own panics, and the panic hook has logged this one: it only must not cost the pool
+    // a thread.
+    drop(catch_unwind(AssertUnwindSafe(job)));
 }
 
 fn spawn(name: String, niceness: i32, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {

@@ -83,6 +83,12 @@ impl Detector {
             })
     }
 
+    /// Counts a panic that a door has caught around one of its calls, and gives the call's error.
+    pub fn panicked(&self, stage: &'static str) -> DetectError {
+        self.metrics.panics.inc();
+        DetectError::Panicked { stage }
+    }
+
     /// The models' states, now and whenever they change.
     pub fn readiness(&self) -> watch::Receiver<Readiness> {
         self.registry.readiness()

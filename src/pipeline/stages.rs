@@ -282,7 +282,7 @@ impl Reports<Context> for InstanceReports {
     }
 }
 
-/// Turns a panic of a stage into its request's error, counted and logged once.
+/// Turns a panic of a stage into its request's error, and counts it; the panic hook has logged it.
 fn contain<T>(
     stage: &'static str,
     metrics: &Metrics,
@@ -291,7 +291,6 @@ fn contain<T>(
     // What the panic leaves half done belongs to this request alone and is dropped with it.
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
         metrics.panics.inc();
-        tracing::error!(stage, "a stage panicked; its request alone fails");
         Err(DetectError::Panicked { stage })
     })
 }

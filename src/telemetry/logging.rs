@@ -49,16 +49,33 @@ impl Config {
     }
 }
 
-/// Starts logging. A second call in one process changes nothing.
+/// Starts logging, of panics too. A second call in one process changes nothing.
 pub fn start(targets: Targets) {
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         // Escape codes are for people's eyes, not for files.
         .with_ansi(std::io::stderr().is_terminal());
-    drop(
-        tracing_subscriber::registry()
-            .with(targets)
-            .with(lines)
-            .try_init(),
+    let started = tracing_subscriber::registry()
+        .with(targets)
+        .with(lines)
+        .try_init();
+    if started.is_ok() {
+        std::panic::set_hook(Box::new(log_panic));
+    }
+}
+
+/// One line for one panic, inside the span of the call that it hit. Whoever catches it only counts it.
+fn log_panic(panic: &std::panic::PanicHookInfo<'_>) {
+    let thread = std::thread::current();
+    let thread = thread.name().unwrap_or("unnamed");
+    let place = panic
+        .location()
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    tracing::error!(
+        thread,
+        place,
+        "panic: {}",
+        panic.payload_as_str().unwrap_or("no message")
     );
 }
