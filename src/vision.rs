@@ -27,7 +27,7 @@ pub mod preprocess;
 
 pub use bbox::{BoundingBox, ClassId, ScoredBox};
 pub use decode::{DecodeError, DecodeLimits, decode};
-pub use image_size::ImageSize;
+pub use image_size::{ImageSize, PixelRect};
 pub use letterbox::LetterboxTransform;
 pub use nms::NonMaxSuppression;
 pub use picture::Picture;
