@@ -43,7 +43,7 @@ impl Detector {
         let span = tracing::debug_span!(
             "detect",
             model = tracing::field::Empty,
-            bytes = request.encoded.len()
+            bytes = request.image.len()
         );
         self.detect_in(request, &span)
             .instrument(span.clone())
@@ -76,7 +76,7 @@ impl Detector {
             .find(request.model.as_deref(), request.version)?;
         span.record("model", &model.reference.name);
         let options = model.effective(&request.options)?;
-        let Ok(permit) = self.admission.admit(request.encoded.len() as u64) else {
+        let Ok(permit) = self.admission.admit(request.image.len() as u64) else {
             return Err(self.overloaded());
         };
         let (answer, answered) = oneshot::channel();
@@ -88,7 +88,7 @@ impl Detector {
                 answer,
                 span: span.clone(),
             },
-            encoded: request.encoded,
+            image: request.image,
             received,
             permit,
         };

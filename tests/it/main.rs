@@ -9,11 +9,13 @@
 
 mod architecture;
 mod batching;
+mod cases;
 mod command_line;
 mod detect;
 mod documents;
 mod health;
 mod overload;
+mod pictures;
 mod shutdown;
 mod support;
 mod vision;
