@@ -41,7 +41,8 @@ pub use error::DetectError;
 pub use readiness::{ModelState, ModelStatus, Readiness, ReadyModel};
 pub use registry::{LoadError, RequiredModelFailed};
 pub use request::{
-    DetectOptions, DetectRequest, Detection, Detections, EffectiveOptions, ModelRef,
+    DetectOptions, DetectRequest, Detection, Detections, EffectiveOptions, Image, ModelRef,
+    RawImage,
 };
 pub use timings::Timings;
 

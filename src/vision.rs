@@ -3,6 +3,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`decode`] | encoded bytes to an upright [`Picture`], refusing what is broken or too large |
+//! | [`raw`] | raw frames to an upright [`Picture`] |
 //! | [`orient`] | turns and mirrors a picture into its upright position |
 //! | [`preprocess`] | picture to a normalised tensor of a network's input size |
 //! | [`letterbox`] | the map between picture pixels and input pixels, and its inverse |
@@ -24,11 +25,13 @@ pub mod nms;
 pub mod orient;
 pub mod picture;
 pub mod preprocess;
+pub mod raw;
 
 pub use bbox::{BoundingBox, ClassId, ScoredBox};
 pub use decode::{DecodeError, DecodeLimits, decode};
-pub use image_size::ImageSize;
+pub use image_size::{ImageSize, PixelRect};
 pub use letterbox::LetterboxTransform;
 pub use nms::NonMaxSuppression;
 pub use picture::Picture;
 pub use preprocess::{InputSpec, Preprocessor};
+pub use raw::{ColorSpace, PixelFormat, RawFrame, RawLayout, Rotation};

@@ -6,11 +6,16 @@ use std::time::Duration;
 use super::pb;
 use crate::model::{ModelVersion, Threshold};
 use crate::pipeline::{
-    DetectError, DetectOptions, DetectRequest, Detection, Detections, EffectiveOptions, ModelRef,
-    ModelState, ModelStatus, Timings,
+    DetectError, DetectOptions, DetectRequest, Detection, Detections, EffectiveOptions, Image,
+    ModelRef, ModelState, ModelStatus, RawImage, Timings,
 };
 use crate::scheduling::Deadline;
-use crate::vision::{BoundingBox, DecodeError, ImageSize};
+use crate::vision::{
+    BoundingBox, ColorSpace, DecodeError, ImageSize, PixelFormat, RawLayout, Rotation,
+};
+
+/// The most planes that a raw frame has. What a frame says of each is a list, and lists are cut short here.
+const MAX_PLANES: usize = 3;
 
 // === requests ===
 
@@ -19,19 +24,15 @@ pub(super) fn request(
     request: pb::DetectRequest,
     deadline: Deadline,
 ) -> Result<DetectRequest, DetectError> {
-    let encoded = match request.image.and_then(|image| image.source) {
-        Some(pb::image::Source::Encoded(encoded)) => encoded,
-        Some(pb::image::Source::Raw(_)) => {
-            return Err(DetectError::Picture(DecodeError::UnsupportedFormat {
-                hint: "raw frames are not taken yet; send an encoded picture",
-            }));
-        }
+    let image = match request.image.and_then(|image| image.source) {
+        Some(pb::image::Source::Encoded(encoded)) => Image::Encoded(encoded),
+        Some(pb::image::Source::Raw(raw)) => Image::Raw(raw_image(raw)?),
         None => return Err(DetectError::Picture(DecodeError::Empty)),
     };
     Ok(DetectRequest {
         model: Some(request.model).filter(|name| !name.is_empty()),
         version: version(&request.model_version)?,
-        encoded,
+        image,
         options: request
             .options
             .map_or_else(|| Ok(DetectOptions::default()), options)?,
@@ -51,13 +52,6 @@ fn version(text: &str) -> Result<Option<ModelVersion>, DetectError> {
 }
 
 fn options(options: pb::DetectOptions) -> Result<DetectOptions, DetectError> {
-    // Not ignored: a caller who asked for a part of the picture must not get the whole.
-    if options.region.is_some() {
-        return Err(DetectError::InvalidOption {
-            field: "region",
-            detail: "it is not supported yet".to_owned(),
-        });
-    }
     if options.tiling.is_some() {
         return Err(DetectError::InvalidOption {
             field: "tiling",
@@ -70,6 +64,104 @@ fn options(options: pb::DetectOptions) -> Result<DetectOptions, DetectError> {
         max_detections: options.max_detections.map(max_detections).transpose()?,
         class_agnostic_nms: options.class_agnostic_nms,
         labels: options.labels,
+        region: options.region.map(region).transpose()?,
+    })
+}
+
+/// A region whose edges are numbers in their order. Whether it lies in the picture is seen when there is one.
+fn region(region: pb::BoundingBox) -> Result<BoundingBox, DetectError> {
+    let pb::BoundingBox {
+        x_min,
+        y_min,
+        x_max,
+        y_max,
+    } = region;
+    // Also false of what is not a number.
+    if x_min < x_max && y_min < y_max {
+        return Ok(BoundingBox::new(x_min, y_min, x_max, y_max));
+    }
+    Err(DetectError::InvalidOption {
+        field: "region",
+        detail: format!(
+            "({x_min}, {y_min}) to ({x_max}, {y_max}) is not a box from its upper left to its lower right corner"
+        ),
+    })
+}
+
+fn raw_image(raw: pb::RawImage) -> Result<RawImage, DetectError> {
+    let (format, rotation) = (pixel_format(raw.format)?, rotation(raw.rotation)?);
+    let color_space = color_space(raw.color_space)?;
+    for (field, count) in [
+        ("image.raw.strides", raw.strides.len()),
+        ("image.raw.plane_offsets", raw.plane_offsets.len()),
+    ] {
+        if count > MAX_PLANES {
+            return Err(DetectError::InvalidOption {
+                field,
+                detail: format!("{count} values, but no format has more than {MAX_PLANES} planes"),
+            });
+        }
+    }
+    Ok(RawImage {
+        layout: RawLayout {
+            format,
+            size: ImageSize::new(raw.width, raw.height),
+            strides: raw.strides,
+            plane_offsets: raw.plane_offsets,
+            rotation,
+            color_space,
+        },
+        data: raw.data,
+    })
+}
+
+fn pixel_format(value: i32) -> Result<PixelFormat, DetectError> {
+    use pb::PixelFormat as Pb;
+    Ok(match known("image.raw.format", value)? {
+        Pb::Unspecified => {
+            return Err(DetectError::InvalidOption {
+                field: "image.raw.format",
+                detail: "a raw frame has to say its format".to_owned(),
+            });
+        }
+        Pb::Rgb24 => PixelFormat::Rgb24,
+        Pb::Bgr24 => PixelFormat::Bgr24,
+        Pb::Rgba32 => PixelFormat::Rgba32,
+        Pb::Bgra32 => PixelFormat::Bgra32,
+        Pb::Gray8 => PixelFormat::Gray8,
+        Pb::Nv12 => PixelFormat::Nv12,
+        Pb::I420 => PixelFormat::I420,
+        Pb::Nv21 => PixelFormat::Nv21,
+        Pb::Yuyv => PixelFormat::Yuyv,
+    })
+}
+
+fn rotation(value: i32) -> Result<Rotation, DetectError> {
+    use pb::Rotation as Pb;
+    Ok(match known("image.raw.rotation", value)? {
+        Pb::Unspecified => Rotation::None,
+        Pb::Rotation90 => Rotation::Clockwise90,
+        Pb::Rotation180 => Rotation::Clockwise180,
+        Pb::Rotation270 => Rotation::Clockwise270,
+    })
+}
+
+fn color_space(value: i32) -> Result<Option<ColorSpace>, DetectError> {
+    use pb::ColorSpace as Pb;
+    Ok(match known("image.raw.color_space", value)? {
+        Pb::Unspecified => None,
+        Pb::Bt601Limited => Some(ColorSpace::Bt601Limited),
+        Pb::Bt601Full => Some(ColorSpace::Bt601Full),
+        Pb::Bt709Limited => Some(ColorSpace::Bt709Limited),
+        Pb::Bt709Full => Some(ColorSpace::Bt709Full),
+    })
+}
+
+/// An enum's value, unless a newer contract than ours has it.
+fn known<T: TryFrom<i32>>(field: &'static str, value: i32) -> Result<T, DetectError> {
+    T::try_from(value).map_err(|_| DetectError::InvalidOption {
+        field,
+        detail: format!("{value} is not a value that this server knows"),
     })
 }
 
@@ -172,7 +264,7 @@ fn effective_options(options: &EffectiveOptions) -> pb::DetectOptions {
         max_detections: Some(options.max_detections.get()),
         class_agnostic_nms: Some(options.class_agnostic_nms),
         labels: options.labels.clone(),
-        region: None,
+        region: options.region.map(bounding_box),
         tiling: None,
     }
 }
@@ -267,16 +359,73 @@ mod tests {
 
     #[test]
     fn what_is_not_served_yet_is_refused_rather_than_ignored() {
-        let region = pb::DetectOptions {
-            region: Some(pb::BoundingBox::default()),
-            ..Default::default()
-        };
-        assert_eq!(invalid_field(with_options(region)), "region");
         let tiling = pb::DetectOptions {
             tiling: Some(pb::Tiling::default()),
             ..Default::default()
         };
         assert_eq!(invalid_field(with_options(tiling)), "tiling");
+    }
+
+    #[test]
+    fn a_region_without_area_or_numbers_is_refused_by_name() {
+        let read = |x_min, y_min, x_max, y_max| {
+            with_options(pb::DetectOptions {
+                region: Some(pb::BoundingBox {
+                    x_min,
+                    y_min,
+                    x_max,
+                    y_max,
+                }),
+                ..Default::default()
+            })
+        };
+        let infinite = f32::INFINITY;
+        let all = read(-infinite, -1.0, infinite, 2.0).unwrap().options.region;
+        assert_eq!(all.map(|region| region.y_max), Some(2.0));
+        for wrong in [
+            read(0.0, 0.0, 0.0, 0.0),
+            read(5.0, 0.0, 4.0, 9.0),
+            read(0.0, f32::NAN, 4.0, 9.0),
+            read(0.0, 0.0, 4.0, f32::NAN),
+        ] {
+            assert_eq!(invalid_field(wrong), "region");
+        }
+    }
+
+    #[test]
+    fn a_raw_frame_says_what_it_is_in_values_that_are_known() {
+        let read = |change: fn(&mut pb::RawImage)| {
+            let mut raw = pb::RawImage {
+                format: pb::PixelFormat::Nv21.into(),
+                width: 640,
+                height: 480,
+                rotation: pb::Rotation::Rotation90.into(),
+                ..Default::default()
+            };
+            change(&mut raw);
+            let image = pb::Image {
+                source: Some(pb::image::Source::Raw(raw)),
+            };
+            let message = pb::DetectRequest {
+                image: Some(image),
+                ..Default::default()
+            };
+            request(message, Deadline::NEVER)
+        };
+        let Image::Raw(raw) = read(|_| ()).unwrap().image else {
+            panic!("a raw frame stays one");
+        };
+        assert_eq!(raw.layout.format, PixelFormat::Nv21);
+        assert_eq!(raw.layout.rotation, Rotation::Clockwise90);
+        assert_eq!(raw.layout.color_space, None);
+        let field = |change| invalid_field(read(change));
+        assert_eq!(field(|raw| raw.format = 0), "image.raw.format");
+        assert_eq!(field(|raw| raw.format = 99), "image.raw.format");
+        assert_eq!(field(|raw| raw.rotation = -1), "image.raw.rotation");
+        assert_eq!(field(|raw| raw.color_space = 5), "image.raw.color_space");
+        assert_eq!(field(|raw| raw.strides = vec![1; 4]), "image.raw.strides");
+        let offsets: fn(&mut pb::RawImage) = |raw| raw.plane_offsets = vec![0; 4];
+        assert_eq!(field(offsets), "image.raw.plane_offsets");
     }
 
     #[test]

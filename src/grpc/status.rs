@@ -42,6 +42,8 @@ fn classify_detect(error: &DetectError) -> (Code, &'static str) {
                 DecodeError::Corrupt { .. } => "CORRUPT_IMAGE",
                 DecodeError::Truncated => "TRUNCATED_IMAGE",
                 DecodeError::TooLarge { .. } => "IMAGE_TOO_LARGE",
+                DecodeError::FrameSizeMismatch { .. } => "FRAME_SIZE_MISMATCH",
+                DecodeError::InvalidFrame { .. } => "INVALID_OPTION",
             },
         ),
         DetectError::Overloaded { .. } => (Code::ResourceExhausted, "QUEUE_FULL"),
@@ -87,12 +89,18 @@ fn detect_metadata(error: &DetectError) -> Vec<(&'static str, String)> {
     match error {
         DetectError::ModelNotFound { wanted, .. } => vec![("model", wanted.clone())],
         DetectError::ModelNotReady { model, .. } => vec![("model", model.clone())],
-        DetectError::InvalidOption { field, .. } => vec![("field", (*field).to_owned())],
+        DetectError::InvalidOption { field, .. }
+        | DetectError::Picture(DecodeError::InvalidFrame { field, .. }) => {
+            vec![("field", (*field).to_owned())]
+        }
         DetectError::Picture(DecodeError::TooLarge { size, max_pixels }) => vec![
             ("width", size.width.to_string()),
             ("height", size.height.to_string()),
             ("max_pixels", max_pixels.to_string()),
         ],
+        DetectError::Picture(DecodeError::FrameSizeMismatch { expected, got }) => {
+            vec![("expected", expected.to_string()), ("got", got.to_string())]
+        }
         DetectError::Overloaded { retry_after } => vec![("retry_after_ms", millis(*retry_after))],
         DetectError::NoDefaultModel { .. }
         | DetectError::Picture(_)

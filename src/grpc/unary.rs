@@ -50,7 +50,7 @@ impl DetectionService for Service {
             let request = convert::request(request.into_inner(), deadline)?;
             let permit = match permit {
                 Some(permit) => permit,
-                None => self.detector.admit(request.encoded.len() as u64)?,
+                None => self.detector.admit(request.image.len() as u64)?,
             };
             self.detector.detect(request, permit).await
         };

@@ -72,7 +72,7 @@ impl Detector {
         let span = tracing::info_span!(
             "detect",
             model = tracing::field::Empty,
-            bytes = request.encoded.len()
+            bytes = request.image.len()
         );
         self.detect_in(request, permit, &span)
             .instrument(span.clone())
@@ -113,7 +113,7 @@ impl Detector {
         span.record("model", &model.reference.name);
         let options = model.effective(&request.options)?;
         // What is kept is the picture; a compressed message turned out larger than it was sent.
-        if permit.resize(request.encoded.len() as u64).is_err() {
+        if permit.resize(request.image.len() as u64).is_err() {
             return Err(self.overloaded());
         }
         let (answer, answered) = oneshot::channel();
@@ -125,7 +125,7 @@ impl Detector {
                 answer,
                 span: span.clone(),
             },
-            encoded: request.encoded,
+            image: request.image,
             received,
             permit,
         };

@@ -5,7 +5,10 @@ use bytes::Bytes;
 use super::timings::Timings;
 use crate::model::{ModelVersion, Threshold};
 use crate::scheduling::Deadline;
-use crate::vision::{BoundingBox, ClassId, ImageSize};
+use crate::vision::{
+    BoundingBox, ClassId, DecodeError, DecodeLimits, ImageSize, Picture, RawFrame, RawLayout,
+    decode,
+};
 
 /// One picture in which to find things.
 #[derive(Debug, Clone)]
@@ -14,12 +17,30 @@ pub struct DetectRequest {
     pub model: Option<String>,
     /// `None` is the newest ready version.
     pub version: Option<ModelVersion>,
-    /// The picture as it was sent, in a format whose magic bytes say what it is.
-    pub encoded: Bytes,
+    /// The picture as it was sent.
+    pub image: Image,
     /// What the caller wants otherwise than the card says.
     pub options: DetectOptions,
     /// When the caller stops waiting.
     pub deadline: Deadline,
+}
+
+/// A picture as it was sent.
+#[derive(Debug, Clone)]
+pub enum Image {
+    /// In a format whose magic bytes say what it is.
+    Encoded(Bytes),
+    /// Pixels without an encoding.
+    Raw(RawImage),
+}
+
+/// Pixels, and how they lie. Nothing of it is checked yet.
+#[derive(Debug, Clone)]
+pub struct RawImage {
+    /// How they lie.
+    pub layout: RawLayout,
+    /// The bytes.
+    pub data: Bytes,
 }
 
 /// A caller's wishes. What is unset is as the model's card says.
@@ -36,6 +57,8 @@ pub struct DetectOptions {
     pub class_agnostic_nms: Option<bool>,
     /// Only boxes with these labels; empty is all.
     pub labels: Vec<String>,
+    /// Only inside this part of the upright picture, in its pixels; `None` is all of it.
+    pub region: Option<BoundingBox>,
 }
 
 /// The options really in force for a request.
@@ -51,6 +74,8 @@ pub struct EffectiveOptions {
     pub class_agnostic_nms: bool,
     /// See [`DetectOptions::labels`].
     pub labels: Vec<String>,
+    /// See [`DetectOptions::region`]. In a reply, clipped to the picture.
+    pub region: Option<BoundingBox>,
 }
 
 /// A found object.
@@ -91,6 +116,36 @@ pub struct ModelRef {
     /// The version folder's number.
     pub version: ModelVersion,
 }
+
+// === impl Image ===
+
+impl Image {
+    /// The bytes that were sent.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Encoded(bytes) => bytes.len(),
+            Self::Raw(raw) => raw.data.len(),
+        }
+    }
+
+    /// Whether no bytes were sent.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Makes an upright picture of it.
+    ///
+    /// # Errors
+    /// [`DecodeError`], each variant as it says.
+    pub(super) fn decode(&self, limits: &DecodeLimits) -> Result<Picture, DecodeError> {
+        match self {
+            Self::Encoded(bytes) => decode(bytes, limits),
+            Self::Raw(RawImage { layout, data }) => RawFrame { layout, data }.to_picture(limits),
+        }
+    }
+}
+
+// === impl ModelRef ===
 
 impl std::fmt::Display for ModelRef {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

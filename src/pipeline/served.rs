@@ -10,7 +10,8 @@ use crate::model::{LabelMap, ModelSpec};
 use crate::scheduling::ModelKey;
 use crate::tensor::{Tensor, TensorPool};
 use crate::vision::{
-    BoundingBox, ImageSize, LetterboxTransform, NonMaxSuppression, Picture, Preprocessor, ScoredBox,
+    BoundingBox, ImageSize, LetterboxTransform, NonMaxSuppression, Picture, PixelRect,
+    Preprocessor, ScoredBox,
 };
 
 /// Candidates that suppression looks at, the surest first. Its work grows with the square of what stays; at a
@@ -68,6 +69,7 @@ impl ServedModel {
                 max_detections: spec.defaults.max_detections,
                 class_agnostic_nms: spec.defaults.class_agnostic_nms,
                 labels: Vec::new(),
+                region: None,
             },
             tensors: TensorPool::new(dtype, &preprocessor.tensor_shape(), shelf),
             labels,
@@ -106,6 +108,7 @@ impl ServedModel {
                 .class_agnostic_nms
                 .unwrap_or(self.defaults.class_agnostic_nms),
             labels: wishes.labels.clone(),
+            region: wishes.region,
         })
     }
 
@@ -119,10 +122,16 @@ impl ServedModel {
         &self.defaults
     }
 
-    /// Turns a picture into the network's input.
-    pub(super) fn preprocess(&self, picture: &Picture) -> (Tensor, LetterboxTransform) {
+    /// Turns a picture, or the pixels that `region` touches, into the network's input. A region lies within
+    /// the picture.
+    pub(super) fn preprocess(
+        &self,
+        picture: &Picture,
+        region: Option<&BoundingBox>,
+    ) -> (Tensor, LetterboxTransform) {
         let mut tensor = self.tensors.take();
-        let transform = self.preprocessor.run(picture, &mut tensor);
+        let part = region.map_or(PixelRect::whole(picture.size()), BoundingBox::pixels);
+        let transform = self.preprocessor.run_on(picture, part, &mut tensor);
         (tensor, transform)
     }
 
@@ -163,8 +172,8 @@ impl ServedModel {
             if !options.labels.is_empty() && !options.labels.iter().any(|wanted| wanted == label) {
                 continue;
             }
-            // A box that lies in the padding alone is none.
-            let Some(bbox) = map_back(&found, transform, image_size) else {
+            // A box that lies in the padding alone, or outside of the region, is none.
+            let Some(bbox) = map_back(&found, transform, image_size, options.region) else {
                 dropped += 1;
                 continue;
             };
@@ -189,8 +198,14 @@ fn map_back(
     found: &ScoredBox,
     transform: &LetterboxTransform,
     image_size: ImageSize,
+    region: Option<BoundingBox>,
 ) -> Option<BoundingBox> {
-    transform.invert(found.bbox).clip(image_size)
+    let bbox = transform.invert(found.bbox);
+    match region {
+        // It lies in the picture, so what lies in it does too.
+        Some(region) => bbox.clip_to(&region),
+        None => bbox.clip(image_size),
+    }
 }
 
 fn limit(max_detections: NonZeroU32) -> usize {

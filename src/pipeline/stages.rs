@@ -9,7 +9,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use tokio::sync::oneshot;
 use tracing::Span;
 
@@ -17,13 +16,13 @@ use super::admission::AdmissionPermit;
 use super::cpu_pool::CpuPool;
 use super::error::DetectError;
 use super::metrics::Metrics;
-use super::request::{Detections, EffectiveOptions};
+use super::request::{Detections, EffectiveOptions, Image};
 use super::served::ServedModel;
 use super::timings::{Preprocessed, Received};
 use super::wait_gauge::WaitGauge;
 use crate::device::{EngineError, Inferred, Instance, Loaded, Picture, Reports};
 use crate::scheduling::{Completions, InstanceKey, Outcome, RequestId, Stages};
-use crate::vision::{DecodeLimits, ImageSize, LetterboxTransform, decode};
+use crate::vision::{BoundingBox, DecodeLimits, ImageSize, LetterboxTransform};
 
 /// What a request is answered with.
 pub(super) type Answer = Result<Detections, DetectError>;
@@ -32,9 +31,9 @@ pub(super) type Answer = Result<Detections, DetectError>;
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) call: Call,
-    pub(super) encoded: Bytes,
+    pub(super) image: Image,
     pub(super) received: Received,
-    /// Given back with the encoded bytes.
+    /// Given back with the bytes that were sent.
     pub(super) permit: AdmissionPermit,
 }
 
@@ -173,8 +172,8 @@ impl PipelineStages {
 /// Decodes and preprocesses, on a CPU worker. `None` when the request has been answered.
 fn prepare(waiting: Waiting, limits: &DecodeLimits, metrics: &Metrics) -> Option<Picture<Context>> {
     let Waiting {
-        call,
-        encoded,
+        mut call,
+        image,
         received,
         permit,
     } = waiting;
@@ -185,15 +184,17 @@ fn prepare(waiting: Waiting, limits: &DecodeLimits, metrics: &Metrics) -> Option
     let began = Instant::now();
     let outcome = call.span.in_scope(|| {
         contain("preprocess", metrics, || {
-            let picture = decode(&encoded, limits)?;
-            let (tensor, transform) = call.model.preprocess(&picture);
-            Ok((tensor, transform, picture.size()))
+            let picture = image.decode(limits)?;
+            let region = clipped(call.options.region, picture.size())?;
+            let (tensor, transform) = call.model.preprocess(&picture, region.as_ref());
+            Ok((tensor, transform, picture.size(), region))
         })
     });
-    drop(encoded);
+    drop(image);
     drop(permit);
     match outcome {
-        Ok((tensor, transform, image_size)) => {
+        Ok((tensor, transform, image_size, region)) => {
+            call.options.region = region;
             let preprocessed = received.preprocessed(began);
             Some(Picture {
                 tensor,
@@ -210,6 +211,23 @@ fn prepare(waiting: Waiting, limits: &DecodeLimits, metrics: &Metrics) -> Option
             None
         }
     }
+}
+
+/// The part of a caller's region that lies in the picture.
+fn clipped(
+    region: Option<BoundingBox>,
+    size: ImageSize,
+) -> Result<Option<BoundingBox>, DetectError> {
+    let Some(region) = region else {
+        return Ok(None);
+    };
+    let inside = region
+        .clip(size)
+        .ok_or_else(|| DetectError::InvalidOption {
+            field: "region",
+            detail: format!("nothing of it lies in the picture of {size}"),
+        })?;
+    Ok(Some(inside))
 }
 
 // === impl InstanceReports ===

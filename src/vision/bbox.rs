@@ -2,7 +2,7 @@
 //!
 //! What a box shows and where it came from is the business of others ([`super::nms`], the heads).
 
-pub use super::image_size::ImageSize;
+pub use super::image_size::{ImageSize, PixelRect};
 
 /// An axis-aligned rectangle in pixels: origin top left, y down, continuous coordinates.
 ///
@@ -89,18 +89,44 @@ impl BoundingBox {
     /// `None` when nothing is left of it, its edges are reversed, or one of them is not a number. Edges
     /// at infinity are cut like any other.
     pub fn clip(&self, size: ImageSize) -> Option<BoundingBox> {
+        self.clip_to(&BoundingBox::new(
+            0.0,
+            0.0,
+            size.width as f32,
+            size.height as f32,
+        ))
+    }
+
+    /// The part of the box that lies in `other`, whose edges are numbers in their order.
+    ///
+    /// `None` as [`clip`](Self::clip) says.
+    pub fn clip_to(&self, other: &BoundingBox) -> Option<BoundingBox> {
         let edges = [self.x_min, self.y_min, self.x_max, self.y_max];
         if edges.iter().any(|edge| edge.is_nan()) {
             return None;
         }
-        let (width, height) = (size.width as f32, size.height as f32);
+        // `clamp` panics where its bounds are reversed; these only find nothing.
+        let x = |edge: f32| edge.max(other.x_min).min(other.x_max);
+        let y = |edge: f32| edge.max(other.y_min).min(other.y_max);
         let clipped = BoundingBox {
-            x_min: self.x_min.clamp(0.0, width),
-            y_min: self.y_min.clamp(0.0, height),
-            x_max: self.x_max.clamp(0.0, width),
-            y_max: self.y_max.clamp(0.0, height),
+            x_min: x(self.x_min),
+            y_min: y(self.y_min),
+            x_max: x(self.x_max),
+            y_max: y(self.y_max),
         };
         (clipped.x_min < clipped.x_max && clipped.y_min < clipped.y_max).then_some(clipped)
+    }
+
+    /// The pixels that a box touches which lies in a picture, as [`clip`](Self::clip) leaves it.
+    pub fn pixels(&self) -> PixelRect {
+        // Edges of a clipped box are neither negative nor above a side, so nothing is cut off here.
+        let (left, top) = (self.x_min.floor() as u32, self.y_min.floor() as u32);
+        let (right, bottom) = (self.x_max.ceil() as u32, self.y_max.ceil() as u32);
+        PixelRect {
+            left,
+            top,
+            size: ImageSize::new(right.saturating_sub(left), bottom.saturating_sub(top)),
+        }
     }
 }
 
@@ -194,6 +220,11 @@ mod tests {
                 prop_assert!(clipped.x_min >= a.x_min && clipped.x_max <= a.x_max);
                 prop_assert!(clipped.y_min >= a.y_min && clipped.y_max <= a.y_max);
                 prop_assert_eq!(clipped.clip(size), Some(clipped));
+                let pixels = clipped.pixels();
+                prop_assert!(pixels.is_within(size));
+                prop_assert!(pixels.left as f32 <= clipped.x_min && pixels.top as f32 <= clipped.y_min);
+                prop_assert!((pixels.left + pixels.size.width) as f32 >= clipped.x_max);
+                prop_assert!((pixels.top + pixels.size.height) as f32 >= clipped.y_max);
             }
         }
     }

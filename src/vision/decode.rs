@@ -1,40 +1,68 @@
 //! Encoded bytes to an upright picture.
 //!
-//! The magic bytes decide the format; names and content types are never asked. JPEG and PNG are read.
-//! What is refused is refused with a reason that the sender can act on ([`DecodeError`]).
+//! The magic bytes decide the format; names and content types are never asked. JPEG, PNG, WebP, GIF and
+//! BMP are read. What is refused is refused with a reason that the sender can act on ([`DecodeError`]).
 //!
 //! What comes out:
 //! - always RGB, 8 bits a channel. Gray is repeated to three channels, 16 bits are rounded to 8, CMYK
 //!   and YCCK are converted without a profile. Colour profiles are ignored.
 //! - alpha is *dropped*, not blended: the colours under transparent pixels are what the file says.
-//! - upright: the EXIF orientation is applied, and the size is that of the upright picture. An
-//!   orientation that does not exist counts as none.
-//! - the first picture only, of files that hold several (MPO, animated PNG).
+//! - upright: the EXIF orientation of a JPEG, PNG or WebP is applied, and the size is that of the upright
+//!   picture. An orientation that does not exist counts as none.
+//! - the first picture only, of files that hold several: MPO, animated GIF and WebP, and of an animated
+//!   PNG the picture that viewers without animation show. Where the first frame of a GIF or WebP does not
+//!   cover its canvas, the rest is black.
 //!
 //! A picture that was cut off is refused, never filled up with gray. A *baseline* JPEG that lacks only
 //! its end marker has all its pixels and is accepted; a progressive one is not, as nothing else tells
 //! that its last scan was the last. A JPEG cut in the middle and closed with an end marker is
 //! not noticed.
 //!
-//! The limit on pixels is checked on the header, before any memory of the picture's size is asked for.
-//! At its peak a decode holds 9 bytes for each pixel of a JPEG in several scans (progressive; 11 when CMYK),
-//! 8 for each pixel of a 16-bit RGBA PNG, 6 for one that is laid on its side, and 3 to 5 for all others.
-//! The input's bytes, and up to 32 MiB of a PNG's metadata, come on top.
+//! The limit on pixels is checked on the header, before any memory of the picture's size is asked for;
+//! where a file says several sizes (a canvas and its frame) each of them is. What a decode holds at its
+//! peak is [`PEAK_BYTES_PER_PIXEL`] and [`PEAK_FIXED_BYTES`].
 //!
 //! The decoders are written with care for hostile input, but they are large: the caller should run them
 //! where a panic costs one request only.
 
+mod bmp;
+mod gif;
 mod jpeg;
 mod jpeg_header;
 mod png;
+mod samples;
 mod sniff;
 #[cfg(test)]
 mod tests;
+mod webp;
+mod webp_container;
+mod webp_lossless;
 
 use serde::{Deserialize, Serialize};
 
 use super::image_size::ImageSize;
 pub use super::picture::{MAX_SIDE, Picture};
+
+/// The most that a decode holds for each pixel, the decoded picture itself included, in bytes.
+///
+/// | kind | bytes a pixel | what they are |
+/// |---|---|---|
+/// | JPEG in several scans, CMYK | 11 | four coefficients of two bytes, three of the picture |
+/// | JPEG in several scans, colour | 9 | three coefficients, the picture |
+/// | GIF | 9 | the canvas and a frame of four bytes, the frame's indices |
+/// | PNG, 16-bit RGBA | 8 | the samples, converted where they lie |
+/// | any that is laid on its side | 6 | before and after the turn |
+/// | WebP, lossless | 5 | four channels, at most one byte of transforms and groups |
+/// | WebP, lossy | 4.5 | the planes, the picture |
+/// | all others, raw frames | 3 to 5 | the picture |
+///
+/// Chroma of an odd shape or a JPEG of a few rows rounds up to whole blocks; that is within
+/// [`PEAK_FIXED_BYTES`].
+pub const PEAK_BYTES_PER_PIXEL: u64 = 11;
+
+/// The most that a decode holds whatever the picture's size, in bytes: the code tables of a lossless WebP.
+/// A PNG's metadata (32 MiB) is less. A WebP's encoded bytes are held twice, which the limit on messages bounds.
+pub const PEAK_FIXED_BYTES: u64 = webp_lossless::MAX_TABLE_BYTES as u64;
 
 /// What a picture may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,7 +78,7 @@ pub enum DecodeError {
     /// There were no bytes.
     #[error("the image is empty")]
     Empty,
-    /// The bytes are not a JPEG or PNG of a kind that is read here.
+    /// The bytes are no picture of a kind that is read here.
     #[error("unsupported image format: {hint}")]
     UnsupportedFormat {
         /// What the bytes seem to be.
@@ -65,6 +93,22 @@ pub enum DecodeError {
     /// The bytes end before the picture does.
     #[error("truncated image: the data ends before the picture does")]
     Truncated,
+    /// A raw frame's bytes are not as many as its size, strides and offsets ask for.
+    #[error("the raw frame has {got} bytes where its size and strides ask for {expected}")]
+    FrameSizeMismatch {
+        /// Bytes asked for: the least there must be, or the most there may be, whichever was not kept.
+        expected: u64,
+        /// Bytes there are.
+        got: u64,
+    },
+    /// A raw frame is described by numbers that cannot be.
+    #[error("{field}: {detail}")]
+    InvalidFrame {
+        /// The field, by its path in the contract's message.
+        field: &'static str,
+        /// What is wrong with it.
+        detail: String,
+    },
     /// The header says more pixels than are allowed, or a longer side.
     #[error(
         "image too large: {size} is above the limit of {max_pixels} pixels (and {MAX_SIDE} a side)"
@@ -88,6 +132,9 @@ pub fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<Picture, DecodeErro
     match sniff::sniff(bytes) {
         sniff::Format::Jpeg => jpeg::decode(bytes, limits),
         sniff::Format::Png => png::decode(bytes, limits),
+        sniff::Format::WebP => webp::decode(bytes, limits),
+        sniff::Format::Gif => gif::decode(bytes, limits),
+        sniff::Format::Bmp => bmp::decode(bytes, limits),
         sniff::Format::Other(hint) => Err(DecodeError::UnsupportedFormat { hint }),
     }
 }
@@ -96,7 +143,7 @@ pub fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<Picture, DecodeErro
 
 impl DecodeLimits {
     /// Refuses a size that no picture has, or that is too large.
-    fn check(&self, size: ImageSize) -> Result<(), DecodeError> {
+    pub(super) fn check(&self, size: ImageSize) -> Result<(), DecodeError> {
         if size.is_empty() {
             return Err(DecodeError::corrupt("the header gives no width or height"));
         }
@@ -122,7 +169,7 @@ impl Default for DecodeLimits {
 // === impl DecodeError ===
 
 impl DecodeError {
-    fn corrupt(detail: impl std::fmt::Display) -> Self {
+    pub(super) fn corrupt(detail: impl std::fmt::Display) -> Self {
         Self::Corrupt {
             detail: detail.to_string(),
         }

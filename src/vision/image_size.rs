@@ -16,6 +16,39 @@ pub struct ImageSize {
     pub height: u32,
 }
 
+/// A part of a picture, in whole pixels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PixelRect {
+    /// Pixels of the picture left of the part.
+    pub left: u32,
+    /// Pixels of the picture above it.
+    pub top: u32,
+    /// Its own size.
+    pub size: ImageSize,
+}
+
+// === impl PixelRect ===
+
+impl PixelRect {
+    /// All of a picture of this size.
+    pub const fn whole(size: ImageSize) -> Self {
+        Self {
+            left: 0,
+            top: 0,
+            size,
+        }
+    }
+
+    /// Whether the part has pixels, all of which a picture of `size` has too.
+    pub fn is_within(self, size: ImageSize) -> bool {
+        let fits = |start: u32, len: u32, end: u32| {
+            len > 0 && start.checked_add(len).is_some_and(|past| past <= end)
+        };
+        fits(self.left, self.size.width, size.width)
+            && fits(self.top, self.size.height, size.height)
+    }
+}
+
 // === impl ImageSize ===
 
 impl ImageSize {

@@ -8,7 +8,7 @@
 use serde::Deserialize;
 
 use super::bbox::BoundingBox;
-use super::image_size::ImageSize;
+use super::image_size::{ImageSize, PixelRect};
 
 /// Where in the input a letterboxed picture lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -20,11 +20,11 @@ pub enum Anchor {
     TopLeft,
 }
 
-/// The map between a picture and the part of a network's input that it fills.
+/// The map between a picture, or a part of it, and the part of a network's input that it fills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LetterboxTransform {
-    /// The size of the picture.
-    pub source: ImageSize,
+    /// What of the picture is mapped; all of it unless it was [cropped](Self::of_part).
+    pub source: PixelRect,
     /// The size of the resized picture within the input.
     pub content: ImageSize,
     /// Input pixels left of the content.
@@ -58,7 +58,7 @@ impl LetterboxTransform {
             ),
         };
         Self {
-            source,
+            source: PixelRect::whole(source),
             content,
             left,
             top,
@@ -68,25 +68,46 @@ impl LetterboxTransform {
     /// Fills all of `input` with `source`, whatever becomes of its proportions.
     pub fn stretch(source: ImageSize, input: ImageSize) -> Self {
         Self {
-            source,
+            source: PixelRect::whole(source),
             content: input,
             left: 0,
             top: 0,
         }
     }
 
+    /// The same map for a source that is itself a part of a picture: `left` and `top` are the picture's
+    /// pixels before it, and coordinates of the *picture* go in and come out.
+    #[must_use]
+    pub fn of_part(mut self, left: u32, top: u32) -> Self {
+        (self.source.left, self.source.top) = (left, top);
+        self
+    }
+
     /// Maps a point of the picture to the input.
     pub fn forward(&self, x: f32, y: f32) -> (f32, f32) {
         (
-            map(x, 0, self.source.width, self.left, self.content.width),
-            map(y, 0, self.source.height, self.top, self.content.height),
+            map(
+                x,
+                self.source.left,
+                self.source.size.width,
+                self.left,
+                self.content.width,
+            ),
+            map(
+                y,
+                self.source.top,
+                self.source.size.height,
+                self.top,
+                self.content.height,
+            ),
         )
     }
 
     /// Maps a box of the input to the picture. It is not clipped: it may reach over the picture's edges.
     pub fn invert(&self, bbox: BoundingBox) -> BoundingBox {
-        let x = |x| map(x, self.left, self.content.width, 0, self.source.width);
-        let y = |y| map(y, self.top, self.content.height, 0, self.source.height);
+        let PixelRect { left, top, size } = self.source;
+        let x = |x| map(x, self.left, self.content.width, left, size.width);
+        let y = |y| map(y, self.top, self.content.height, top, size.height);
         BoundingBox {
             x_min: x(bbox.x_min),
             y_min: y(bbox.y_min),
@@ -157,6 +178,17 @@ mod tests {
         let (_, y) = transform.forward(0.0, 1571.0);
         assert_eq!(y, 532.0);
         assert!((1571.0 * 1280.0 / 3775.0 - y).abs() > 0.5);
+    }
+
+    #[test]
+    fn a_part_maps_to_its_place_in_the_picture() {
+        let part = LetterboxTransform::letterbox(size(200, 100), size(416, 416), Anchor::Center)
+            .of_part(300, 50);
+        assert_eq!(
+            part.invert(BoundingBox::new(0.0, 104.0, 416.0, 312.0)),
+            BoundingBox::new(300.0, 50.0, 500.0, 150.0)
+        );
+        assert_eq!(part.forward(300.0, 50.0), (0.0, 104.0));
     }
 
     proptest! {

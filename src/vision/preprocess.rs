@@ -15,6 +15,7 @@ use std::cell::RefCell;
 
 pub use spec::{ColorOrder, InputSpec, Layout, Resize, SpecError};
 
+use super::image_size::PixelRect;
 use super::letterbox::LetterboxTransform;
 use super::picture::Picture;
 use crate::tensor::{DType, Tensor};
@@ -88,9 +89,27 @@ impl Preprocessor {
     /// # Panics
     /// When `out` is shared or of another type or size: who calls this made both.
     pub fn run(&self, picture: &Picture, out: &mut Tensor) -> LetterboxTransform {
-        let transform = self.placement(picture.size());
+        self.run_on(picture, PixelRect::whole(picture.size()), out)
+    }
+
+    /// Does the same for a part of `picture` alone: what lies outside of it does not show in `out`, not even
+    /// at its edges. The part is not copied. The transform's coordinates are those of the whole picture.
+    ///
+    /// # Panics
+    /// As [`run`](Self::run), and when the part is not [within](PixelRect::is_within) the picture.
+    pub fn run_on(
+        &self,
+        picture: &Picture,
+        part: PixelRect,
+        out: &mut Tensor,
+    ) -> LetterboxTransform {
+        assert!(
+            part.is_within(picture.size()),
+            "{part:?} is a part of {picture:?}"
+        );
+        let transform = self.placement(part.size).of_part(part.left, part.top);
         SCRATCH.with_borrow_mut(|scratch| {
-            let content = scratch.resize(picture, transform.content);
+            let content = scratch.resize(picture, part, transform.content);
             let placed = Placed {
                 pixels: content,
                 size: transform.content,

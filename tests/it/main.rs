@@ -9,12 +9,14 @@
 
 mod architecture;
 mod batching;
+mod cases;
 mod command_line;
 mod detect;
 mod documents;
 mod doors;
 mod health;
 mod overload;
+mod pictures;
 mod shutdown;
 mod support;
 mod vision;

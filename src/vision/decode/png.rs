@@ -8,6 +8,7 @@ use image::{ColorType, ImageDecoder, ImageError, Limits};
 use super::super::image_size::ImageSize;
 use super::super::orient::upright;
 use super::super::picture::Picture;
+use super::samples::{shrink, spread};
 use super::{DecodeError, DecodeLimits};
 
 /// What metadata (profiles, texts) may unpack to. The decoder counts rows into it too, so it must
@@ -90,30 +91,6 @@ fn to_rgb8(samples: Vec<u8>, color: ColorType) -> Result<Vec<u8>, DecodeError> {
 /// The 16-bit sample in the machine's order, rounded to 8 bits: 257 is what 1 becomes in 16 bits.
 fn byte(sample: [u8; 2]) -> u8 {
     ((u32::from(u16::from_ne_bytes(sample)) + 128) / 257) as u8
-}
-
-/// Converts pixels of `N >= 3` bytes where they lie, so that no second picture is held.
-fn shrink<const N: usize>(mut samples: Vec<u8>, convert: impl Fn(&[u8; N]) -> [u8; 3]) -> Vec<u8> {
-    const { assert!(N >= 3, "what is written must lie behind what is read") };
-    let count = samples.len() / N;
-    for index in 0..count {
-        let mut pixel = [0; N];
-        pixel.copy_from_slice(&samples[index * N..][..N]);
-        samples[index * 3..][..3].copy_from_slice(&convert(&pixel));
-    }
-    samples.truncate(count * 3);
-    samples.shrink_to_fit();
-    samples
-}
-
-/// Converts pixels of `N` bytes into a new buffer.
-fn spread<const N: usize>(samples: &[u8], convert: impl Fn(&[u8; N]) -> [u8; 3]) -> Vec<u8> {
-    let sources = samples.as_chunks::<N>().0;
-    let mut pixels = vec![0u8; sources.len() * 3];
-    for (pixel, source) in pixels.as_chunks_mut::<3>().0.iter_mut().zip(sources) {
-        *pixel = convert(source);
-    }
-    pixels
 }
 
 #[cfg(test)]

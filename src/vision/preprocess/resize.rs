@@ -1,9 +1,9 @@
 //! The antialiasing resize, and the buffers that it uses again.
 
-use fast_image_resize::images::{Image, ImageRef};
+use fast_image_resize::images::{CroppedImage, Image, ImageRef};
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 
-use super::super::image_size::ImageSize;
+use super::super::image_size::{ImageSize, PixelRect};
 use super::super::picture::Picture;
 
 /// Bytes of the resizer's own buffer that a thread keeps. What the usual photos take (a 4000 pixel
@@ -19,42 +19,52 @@ pub(super) struct Scratch {
     second: Vec<u8>,
 }
 
+/// Pixels to read: a part of a picture's.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    pixels: &'a [u8],
+    /// Of the whole picture.
+    size: ImageSize,
+    part: PixelRect,
+}
+
 // === impl Scratch ===
 
 impl Scratch {
-    /// Returns the pixels of `picture` resized to `size`: those of the picture itself when it has that size.
-    pub(super) fn resize<'a>(&'a mut self, picture: &'a Picture, size: ImageSize) -> &'a [u8] {
-        let source = picture.size();
-        if source == size {
+    /// Returns the pixels of a part of `picture` resized to `size`: those of the picture itself when all of it
+    /// is wanted in the size that it has. `part` lies within the picture.
+    pub(super) fn resize<'a>(
+        &'a mut self,
+        picture: &'a Picture,
+        part: PixelRect,
+        size: ImageSize,
+    ) -> &'a [u8] {
+        if part == PixelRect::whole(size) && picture.size() == size {
             return picture.pixels();
         }
-        // The resizer works on columns first and holds `source.width x size.height` between its passes.
+        let source = Source {
+            pixels: picture.pixels(),
+            size: picture.size(),
+            part,
+        };
+        if part.size == size {
+            source.copy(&mut self.first);
+            return &self.first;
+        }
+        // The resizer works on columns first and holds `part.width x size.height` between its passes.
         // Where that is larger than both pictures, rows first is the way to stay small.
-        if size.height > source.height && size.width < source.width {
-            let narrow = ImageSize::new(size.width, source.height);
-            pass(
-                &mut self.resizer,
-                picture.pixels(),
-                source,
-                &mut self.first,
-                narrow,
-            );
-            pass(
-                &mut self.resizer,
-                &self.first,
-                narrow,
-                &mut self.second,
-                size,
-            );
+        if size.height > part.size.height && size.width < part.size.width {
+            let narrow = ImageSize::new(size.width, part.size.height);
+            pass(&mut self.resizer, source, &mut self.first, narrow);
+            let source = Source {
+                pixels: &self.first,
+                size: narrow,
+                part: PixelRect::whole(narrow),
+            };
+            pass(&mut self.resizer, source, &mut self.second, size);
             return &self.second;
         }
-        pass(
-            &mut self.resizer,
-            picture.pixels(),
-            source,
-            &mut self.first,
-            size,
-        );
+        pass(&mut self.resizer, source, &mut self.first, size);
         &self.first
     }
 
@@ -65,21 +75,30 @@ impl Scratch {
     }
 }
 
-fn pass(
-    resizer: &mut Resizer,
-    source: &[u8],
-    source_size: ImageSize,
-    target: &mut Vec<u8>,
-    target_size: ImageSize,
-) {
+// === impl Source ===
+
+impl Source<'_> {
+    /// Copies the part's rows.
+    fn copy(self, target: &mut Vec<u8>) {
+        let PixelRect { left, top, size } = self.part;
+        target.clear();
+        let rows = self.pixels.chunks_exact(self.size.width as usize * 3);
+        for row in rows.skip(top as usize).take(size.height as usize) {
+            target.extend_from_slice(&row[left as usize * 3..][..size.width as usize * 3]);
+        }
+    }
+}
+
+fn pass(resizer: &mut Resizer, source: Source<'_>, target: &mut Vec<u8>, target_size: ImageSize) {
     const FITS: &str = "both buffers hold three bytes for each pixel of their sizes";
     target.resize(target_size.pixels() as usize * 3, 0);
-    let source = ImageRef::new(
-        source_size.width,
-        source_size.height,
-        source,
+    let whole = ImageRef::new(
+        source.size.width,
+        source.size.height,
+        source.pixels,
         PixelType::U8x3,
-    );
+    )
+    .expect(FITS);
     let mut target = Image::from_slice_u8(
         target_size.width,
         target_size.height,
@@ -90,8 +109,12 @@ fn pass(
     let options = ResizeOptions::new()
         .resize_alg(ResizeAlg::Convolution(FilterType::Bilinear))
         .use_alpha(false);
+    // A view of the part, rather than the resizer's own crop: the filter would reach over its edges.
+    let PixelRect { left, top, size } = source.part;
+    let part = CroppedImage::new(&whole, left, top, size.width, size.height)
+        .expect("the part lies within the picture");
     resizer
-        .resize(&source.expect(FITS), &mut target, &options)
+        .resize(&part, &mut target, &options)
         .expect("source and target are of the same pixel type, and nothing is cropped");
     if resizer.size_of_internal_buffers() > MAX_KEPT_BYTES {
         resizer.reset_internal_buffers();

@@ -4,7 +4,7 @@ use half::f16;
 use proptest::prelude::*;
 
 use super::super::bbox::BoundingBox;
-use super::super::image_size::ImageSize;
+use super::super::image_size::{ImageSize, PixelRect};
 use super::super::letterbox::Anchor;
 use super::*;
 
@@ -275,5 +275,76 @@ proptest! {
         let painted = [x0, y0, x0 + width / 4, y0 + height / 4];
         let spec = on_black(input_width, input_height, mode);
         assert_found(ImageSize::new(width, height), painted, spec, 0.5);
+    }
+}
+
+#[test]
+fn pure_red_fills_the_plane_that_the_card_says() {
+    let red = plain(4, 4, [255, 0, 0]);
+    for (color, plane) in [(ColorOrder::Rgb, 0), (ColorOrder::Bgr, 2)] {
+        let spec = InputSpec {
+            color,
+            ..spec(2, 2, Resize::Stretch)
+        };
+        let (numbers, _) = run_f32(spec, &red);
+        for (index, number) in numbers.iter().enumerate() {
+            let expected = if index / 4 == plane { 255.0 } else { 0.0 };
+            assert_eq!(*number, expected, "{color:?} at {index}");
+        }
+    }
+}
+
+/// A picture of its own with what `part` covers.
+fn cut_out(picture: &Picture, part: PixelRect) -> Picture {
+    let width = picture.size().width as usize;
+    let rows = part.top as usize..(part.top + part.size.height) as usize;
+    let row = |row: usize| {
+        let start = (row * width + part.left as usize) * 3;
+        &picture.pixels()[start..start + part.size.width as usize * 3]
+    };
+    Picture::from_rgb8(part.size, rows.flat_map(row).copied().collect()).unwrap()
+}
+
+proptest! {
+    #[test]
+    fn a_part_becomes_what_it_would_alone(
+        (width, height) in (1u32..90, 1u32..90),
+        edges in [0.0f32..1.0, 0.0..1.0, 0.0..1.0, 0.0..1.0],
+        (input_width, input_height) in (1u32..60, 1u32..60),
+        stretch in any::<bool>(),
+    ) {
+        let size = ImageSize::new(width, height);
+        let pixels = (0..size.pixels() * 3).map(|n| (n * 89 % 251) as u8).collect();
+        let picture = Picture::from_rgb8(size, pixels).unwrap();
+        let start = |edge: f32, side: u32| (edge * side as f32) as u32;
+        let (left, top) = (start(edges[0], width), start(edges[1], height));
+        let part = PixelRect {
+            left,
+            top,
+            size: ImageSize::new(
+                1 + start(edges[2], width - left - 1),
+                1 + start(edges[3], height - top - 1),
+            ),
+        };
+        let resize = if stretch { Resize::Stretch } else { letterbox(Anchor::Center) };
+        let spec = spec(input_width, input_height, resize);
+        let (alone, transform) = run_f32(spec.clone(), &cut_out(&picture, part));
+
+        let preprocessor = Preprocessor::new(spec, DType::F32).unwrap();
+        let mut out = Tensor::zeros(DType::F32, &preprocessor.tensor_shape());
+        let found = preprocessor.run_on(&picture, part, &mut out);
+        prop_assert_eq!(out.as_slice::<f32>().unwrap(), &alone[..]);
+        prop_assert_eq!(found, transform.of_part(left, top));
+        let corners = BoundingBox::new(
+            left as f32,
+            top as f32,
+            (left + part.size.width) as f32,
+            (top + part.size.height) as f32,
+        );
+        let (x_min, y_min) = found.forward(corners.x_min, corners.y_min);
+        let (x_max, y_max) = found.forward(corners.x_max, corners.y_max);
+        let back = found.invert(BoundingBox::new(x_min, y_min, x_max, y_max));
+        prop_assert!((back.x_max - corners.x_max).abs() < 0.01, "{back:?}");
+        prop_assert!((back.y_min - corners.y_min).abs() < 0.01, "{back:?}");
     }
 }
