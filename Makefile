@@ -3,7 +3,7 @@
 #  - What is fetched goes to .deps/, what is built to target/, networks to models/; git sees none of it.
 #  - Tests run without ../shared (test networks and photos); what was skipped for want of it is said at the end.
 #  - Networks run inside the pinned ONNX Runtime (deploy/onnxruntime.txt). DETECTD_ONNXRUNTIME names another.
-#  - Tool needs: cargo, python3 (3.10 or newer, with pip and venv), bash. No protoc, no cmake.
+#  - Tool needs: cargo, python3 (3.11 or newer, with pip and venv), bash. No protoc, no cmake.
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -111,5 +111,5 @@ clean: | need-cargo ## Remove everything fetched or built, but not the networks
 need-cargo:
 	@command -v cargo >/dev/null || { echo "cargo is missing: install Rust $$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml) or newer (rustup.rs)" >&2; exit 1; }
 need-python:
-	@$(PYTHON) -c 'import sys, pip, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null \
-		|| { echo "$(PYTHON) is missing, older than 3.10, or lacks pip or venv: install it or set PYTHON" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys, pip, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+		|| { echo "$(PYTHON) is missing, older than 3.11, or lacks pip or venv: install it or set PYTHON" >&2; exit 1; }

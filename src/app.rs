@@ -104,6 +104,9 @@ impl App {
             http: http.local_addr().map_err(http_error)?,
         };
         let repository = ModelRepository::open(&config.models)?;
+        for stray in repository.strays() {
+            tracing::warn!("in the model repository: {stray}");
+        }
         let default_model = default_model(&config, &repository)?;
         let mut metrics = Registry::with_prefix("detectd");
         let stop = CancellationToken::new();

@@ -6,7 +6,6 @@ mod serve;
 mod terminal;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -47,24 +46,33 @@ struct ConfigFlags {
 // === impl Cli ===
 
 impl Cli {
-    /// Runs the command. What a command cannot do is told in one line on standard error, and the exit code
-    /// says so: 64 for a wrong configuration, 1 for the rest.
-    pub fn run(self) -> ExitCode {
+    /// Runs the command and ends the process. What a command cannot do is told in one line on standard error.
+    pub fn run(self) -> ! {
         let outcome = match self.command {
             Command::Serve(serve) => serve.run(),
             Command::Detect(detect) => detect.run(),
             Command::Models(models) => models.run(),
         };
-        match outcome {
-            Ok(code) => code,
-            Err(error) => {
-                terminal::complain(&format!("{error:#}"));
-                // EX_USAGE: a supervisor need not try again.
-                let usage = error.downcast_ref::<ConfigError>().is_some();
-                ExitCode::from(if usage { 64 } else { 1 })
+        let exit = outcome.unwrap_or_else(|error| {
+            terminal::complain(&terminal::one_line(&error));
+            match error.downcast_ref::<ConfigError>() {
+                Some(_) => Exit::Usage,
+                None => Exit::Failure,
             }
-        }
+        });
+        // Without the C++ library's destructors: they crash while one of its sessions is still being loaded, as
+        // it is when a signal comes early, and there is nothing of ours that they would have to do.
+        signal_hook::low_level::exit(exit as i32)
     }
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy)]
+enum Exit {
+    Success = 0,
+    Failure = 1,
+    /// EX_USAGE: a supervisor need not try again.
+    Usage = 64,
 }
 
 // === impl ConfigFlags ===

@@ -156,7 +156,11 @@ impl Config {
                 .find(|path| variable_of(path) == variable)
             else {
                 let known: Vec<String> = paths().iter().map(|path| variable_of(path)).collect();
-                let nearest = nearest(&variable, known.iter().map(String::as_str));
+                // The prefix is common to all, and would make any two look alike.
+                let bare = known
+                    .iter()
+                    .filter_map(|name| name.strip_prefix(ENV_PREFIX));
+                let nearest = nearest(name, bare).map(|near| format!("{ENV_PREFIX}{near}"));
                 return Err(ConfigError::Unknown {
                     origin: "environment".to_owned(),
                     kind: "variable",
@@ -466,6 +470,7 @@ mod tests {
             ("[grpc]\nmax_message_size = 1", "grpc.max_message_size"),
             ("[drain]\ngrace = 'soon'", "grace"),
             ("[log]\nlevel = 'loud=very'", "log.level"),
+            ("[log]\nlevel = 'loud'", "log.level"),
             ("grpc = 3", "grpc"),
         ] {
             let error = load(file, &[], &[]).unwrap_err();

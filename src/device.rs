@@ -17,6 +17,7 @@ mod gpus;
 pub mod instance;
 mod metrics;
 pub mod ort;
+mod priority;
 pub mod warm_up;
 
 pub use assembler::Picture;
@@ -26,3 +27,4 @@ pub use instance::{
     Inferred, Instance, InstanceConfig, Loaded, Reports, Run, RunReport, pipelined,
 };
 pub use metrics::Metrics;
+pub use priority::step_back;

@@ -41,6 +41,7 @@ use crate::pipeline::Detector;
 use address::Listener;
 use body::MessageLimits;
 use gate::Gate;
+use health::HealthKeeper;
 use pb::detection_service_server::DetectionServiceServer;
 use request_id::RequestIds;
 
@@ -84,11 +85,9 @@ pub struct Shutdown {
 
 /// Serves gRPC on `listener` until told to stop, then ends within the grace period.
 pub async fn serve(listener: Listener, config: &Config, detector: Detector, shutdown: Shutdown) {
-    let readiness = detector.readiness();
-    let first = readiness.borrow().clone();
-    let health = health::Health::new(&first).await;
+    let health = HealthKeeper::new(detector.readiness());
     let health_service = HealthServer::new(health.service());
-    let followed = tokio::spawn(health.follow(readiness, shutdown.draining.clone()));
+    let kept = tokio::spawn(health.keep(shutdown.draining.clone(), shutdown.stop.clone()));
 
     let detection = DetectionServiceServer::new(unary::Service::new(detector.clone()))
         .max_decoding_message_size(config.max_message_size)
@@ -123,5 +122,5 @@ pub async fn serve(listener: Listener, config: &Config, detector: Detector, shut
     let router = router.layer(axum::middleware::from_fn_with_state(gate, gate::pass));
     let connections = Arc::new(config.connection.clone());
     listener::serve(listener, router, connections, shutdown.stop, shutdown.grace).await;
-    followed.abort();
+    kept.abort();
 }

@@ -7,16 +7,20 @@
 //! | `/metrics` | the counters, in the OpenMetrics text format |
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use prometheus_client::registry::Registry;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::pipeline::{Detector, Readiness};
@@ -62,15 +66,48 @@ pub async fn serve(
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics_page))
         .with_state(probed);
-    tokio::select! {
-        served = axum::serve(listener, router) => {
-            if let Err(error) = served {
-                tracing::error!(%error, "the HTTP door has closed");
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let accepted = tokio::select! {
+            () = stop.cancelled() => return,
+            accepted = listener.accept() => accepted,
+        };
+        let Ok((stream, _peer)) = accepted else {
+            tokio::time::sleep(ACCEPT_RETRY).await;
+            continue;
+        };
+        // Closed at once when there are as many as may be.
+        let Ok(place) = places.clone().try_acquire_owned() else {
+            continue;
+        };
+        let served = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADER_TIMEOUT)
+            .serve_connection(
+                TokioIo::new(stream),
+                TowerToHyperService::new(router.clone()),
+            );
+        let stop = stop.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                ended = served => if let Err(error) = ended {
+                    tracing::debug!(%error, "an HTTP connection ended in an error");
+                },
+                () = stop.cancelled() => {}
             }
-        }
-        () = stop.cancelled() => {}
+            drop(place);
+        });
     }
 }
+
+/// Probes and scrapers are a handful.
+const MAX_CONNECTIONS: usize = 256;
+
+/// For the headers of a request, the first and those after it on the same connection.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Out of file descriptors, say: trying at once again would only burn a core.
+const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
 async fn ready(State(probed): State<Probed>) -> impl IntoResponse {
     let readiness = probed.readiness.borrow();

@@ -1,9 +1,7 @@
 //! The command line and nothing else.
 
-use std::process::ExitCode;
-
 use clap::Parser;
 
-fn main() -> ExitCode {
+fn main() {
     detectd::cli::Cli::parse().run()
 }

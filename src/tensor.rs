@@ -211,7 +211,8 @@ impl Tensor {
     /// Copies `rows` one behind another into the leading part of this tensor's outermost dimension.
     ///
     /// This is how a batch is put together: `self` is `[N, ...]` and each row is one picture's `[...]`.
-    /// What lies behind the last row keeps its old values (padding of a bucket).
+    /// What lies behind the last row becomes zero: the padding of a bucket must not be a picture that somebody
+    /// sent before.
     ///
     /// # Panics
     /// When the rows are of another type or size than this tensor's, or too many: the caller made both.
@@ -226,6 +227,7 @@ impl Tensor {
                 .expect("a batch has a slot for each of its rows");
             slot.copy_from_slice(row.bytes());
         }
+        slots.for_each(|slot| slot.fill(0));
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
@@ -372,9 +374,10 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_laid_one_behind_another() {
+    fn rows_are_laid_one_behind_another_and_the_rest_is_zero() {
         let rows = [[1.0f32, 2.0], [3.0, 4.0]].map(|row| Tensor::from_slice(&[2], &row).unwrap());
         let mut batch = Tensor::zeros(DType::F32, &[3, 2]);
+        batch.as_mut_slice::<f32>().unwrap().fill(9.0);
         batch.fill_rows(&rows);
         assert_eq!(
             batch.as_slice::<f32>(),

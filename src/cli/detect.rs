@@ -1,7 +1,6 @@
 //! `detectd detect`: a client. Sends photos, prints the boxes, draws them.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -10,7 +9,7 @@ use serde_json::json;
 use tonic::transport::{Channel, Endpoint};
 use tonic_types::StatusExt;
 
-use super::terminal;
+use super::{Exit, terminal};
 use crate::grpc::pb;
 use crate::grpc::pb::detection_service_client::DetectionServiceClient;
 use crate::vision::draw::{Annotation, annotate, encode_jpeg};
@@ -48,7 +47,7 @@ const MAX_MESSAGE: usize = 256 << 20;
 // === impl Detect ===
 
 impl Detect {
-    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
         let timeout = Duration::try_from_secs_f64(self.timeout).context("--timeout")?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -60,12 +59,12 @@ impl Detect {
                 std::fs::create_dir_all(out)
                     .with_context(|| format!("cannot make {}", out.display()))?;
             }
-            let mut code = ExitCode::SUCCESS;
+            let mut code = Exit::Success;
             for photo in &self.photos {
                 // One bad photo does not keep the others from being looked at.
-                if let Err(error) = self.photo(&mut client, photo).await {
+                if let Err(error) = self.photo(&mut client, photo, timeout).await {
                     terminal::complain(&format!("{}: {error:#}", photo.display()));
-                    code = ExitCode::FAILURE;
+                    code = Exit::Failure;
                 }
             }
             Ok(code)
@@ -76,6 +75,7 @@ impl Detect {
         &self,
         client: &mut DetectionServiceClient<Channel>,
         photo: &Path,
+        timeout: Duration,
     ) -> anyhow::Result<()> {
         let encoded = std::fs::read(photo).context("cannot read it")?;
         let options = pb::DetectOptions {
@@ -90,6 +90,9 @@ impl Detect {
             options: Some(options),
             ..Default::default()
         };
+        // The server is told as well: it does nothing for an answer that nobody waits for.
+        let mut request = tonic::Request::new(request);
+        request.set_timeout(timeout);
         let response = match client.detect(request).await {
             Ok(response) => response.into_inner(),
             Err(status) => {
@@ -105,9 +108,7 @@ impl Detect {
                 .for_each(|line| terminal::say(line)),
         }
         if let Some(out) = &self.out {
-            let drawn = out
-                .join(photo.file_stem().unwrap_or_default())
-                .with_extension("jpg");
+            let drawn = drawing(out, photo)?;
             draw(&encoded, &response, &drawn)?;
             terminal::say_unless(self.json, &format!("  drawn in {}", drawn.display()));
         }
@@ -119,7 +120,6 @@ async fn connect(addr: &str, timeout: Duration) -> anyhow::Result<DetectionServi
     let channel = Endpoint::from_shared(format!("http://{addr}"))
         .with_context(|| format!("--addr {addr} is not HOST:PORT"))?
         .connect_timeout(timeout)
-        .timeout(timeout)
         .connect()
         .await
         .with_context(|| format!("no server answers at {addr}; start one with `detectd serve`"))?;
@@ -190,6 +190,18 @@ fn as_json(photo: &Path, response: &pb::DetectResponse) -> serde_json::Value {
         "batch_size": timings.batch_size,
         "device": timings.device,
     })
+}
+
+/// A file for a photo's drawing that is not there yet: neither the photo itself nor another's drawing is ever
+/// overwritten.
+fn drawing(out: &Path, photo: &Path) -> anyhow::Result<PathBuf> {
+    let stem = photo.file_stem().unwrap_or_default().to_string_lossy();
+    let names = (1..).map(|n| match n {
+        1 => format!("{stem}-boxes.jpg"),
+        n => format!("{stem}-boxes-{n}.jpg"),
+    });
+    let free = names.map(|name| out.join(name)).find(|path| !path.exists());
+    free.with_context(|| format!("there is no free name in {}", out.display()))
 }
 
 fn draw(encoded: &[u8], response: &pb::DetectResponse, path: &Path) -> anyhow::Result<()> {

@@ -1,13 +1,12 @@
 //! `detectd models`: what is in a repository, and whether it would load.
 
-use std::process::ExitCode;
-
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use tokio_util::sync::CancellationToken;
 
-use super::{ConfigFlags, terminal};
+use super::{ConfigFlags, Exit, terminal};
 use crate::app;
+use crate::config::Config;
 use crate::model::ModelRepository;
 use crate::pipeline::ReadyModel;
 
@@ -29,7 +28,7 @@ enum Command {
 // === impl Models ===
 
 impl Models {
-    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
         match self.command {
             Command::List(flags) => list(&flags),
             Command::Check(flags) => check(&flags),
@@ -37,9 +36,21 @@ impl Models {
     }
 }
 
-fn list(flags: &ConfigFlags) -> anyhow::Result<ExitCode> {
-    let config = flags.load(&[])?;
+/// The repository, of which there has to be something.
+fn open(config: &Config) -> anyhow::Result<ModelRepository> {
     let repository = ModelRepository::open(&config.models)?;
+    repository
+        .strays()
+        .iter()
+        .for_each(|stray| terminal::complain(stray));
+    if repository.entries().is_empty() {
+        bail!("there is no model in {}", config.models.display());
+    }
+    Ok(repository)
+}
+
+fn list(flags: &ConfigFlags) -> anyhow::Result<Exit> {
+    let repository = open(&flags.load(&[])?)?;
     for entry in repository.entries() {
         let versions = match &entry.versions[..] {
             [] => "no version".to_owned(),
@@ -55,12 +66,12 @@ fn list(flags: &ConfigFlags) -> anyhow::Result<ExitCode> {
         };
         terminal::say(&format!("{}  [{versions}]  {what}", entry.name));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::Success)
 }
 
-fn check(flags: &ConfigFlags) -> anyhow::Result<ExitCode> {
+fn check(flags: &ConfigFlags) -> anyhow::Result<Exit> {
     let config = flags.load(&[])?;
-    let repository = ModelRepository::open(&config.models)?;
+    let repository = open(&config)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -73,13 +84,13 @@ fn check(flags: &ConfigFlags) -> anyhow::Result<ExitCode> {
         stop,
         &mut prometheus_client::registry::Registry::default(),
     )?;
-    let mut code = ExitCode::SUCCESS;
+    let mut code = Exit::Success;
     for (entry, outcome) in runtime.block_on(pipeline.check()) {
         match outcome {
             Ok(ready) => terminal::say(&format!("{}  ok  {}", entry.name, describe(&ready))),
             Err(error) => {
                 terminal::say(&format!("{}  FAILED  {error}", entry.name));
-                code = ExitCode::FAILURE;
+                code = Exit::Failure;
             }
         }
     }

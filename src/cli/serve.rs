@@ -1,13 +1,13 @@
 //! `detectd serve`: the server.
 
-use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::{ConfigFlags, terminal};
+use super::{ConfigFlags, Exit, terminal};
 use crate::app::App;
 use crate::telemetry::logging;
 
@@ -33,7 +33,7 @@ pub(super) struct Serve {
 // === impl Serve ===
 
 impl Serve {
-    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
         let config = self.config.load(&[
             ("grpc.address", self.grpc_addr.as_ref()),
             ("http.address", self.http_addr.as_ref()),
@@ -41,7 +41,7 @@ impl Serve {
         ])?;
         if self.print_config {
             terminal::say(config.to_toml().trim_end());
-            return Ok(ExitCode::SUCCESS);
+            return Ok(Exit::Success);
         }
         logging::start(config.log.targets()?);
         raise_file_limit();
@@ -59,12 +59,12 @@ impl Serve {
             tokio::select! {
                 // Both see the first signal; `again` takes it and waits for the second.
                 ended = app.run(signals.next()) => ended?,
-                () = async { again.next().await; again.next().await } => {
+                () = again.insist() => {
                     tracing::warn!("a second signal ends the server at once");
-                    return Ok(ExitCode::FAILURE);
+                    return Ok(Exit::Failure);
                 }
             }
-            Ok(ExitCode::SUCCESS)
+            Ok(Exit::Success)
         })
     }
 }
@@ -78,6 +78,9 @@ fn raise_file_limit() {
         tracing::warn!(%error, "the limit on open files cannot be raised");
     }
 }
+
+/// How long after a signal another one is taken for its echo.
+const ECHO: Duration = Duration::from_secs(1);
 
 /// SIGTERM from a supervisor, SIGINT from a terminal.
 struct Signals {
@@ -93,6 +96,16 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
         })
+    }
+
+    /// Returns on a signal that comes well after the first. Supervisors that signal a whole group, and people with
+    /// heavy fingers, send the first one twice.
+    async fn insist(&mut self) {
+        self.next().await;
+        let first = Instant::now();
+        while first.elapsed() < ECHO {
+            self.next().await;
+        }
     }
 
     async fn next(&mut self) {

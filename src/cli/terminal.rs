@@ -18,3 +18,34 @@ pub(super) fn say_unless(for_a_program: bool, line: &str) {
         say(line);
     }
 }
+
+/// An error and its causes in one line, without what a cause says that has been said.
+pub(super) fn one_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if !line.contains(&cause) {
+            let separator = if line.is_empty() { "" } else { ": " };
+            line.push_str(separator);
+            line.push_str(&cause);
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_that_has_been_told_is_not_told_again() {
+        let error = anyhow!("no such file")
+            .context("cannot read a: no such file")
+            .context("cannot start");
+        assert_eq!(
+            one_line(&error),
+            "cannot start: cannot read a: no such file"
+        );
+    }
+}

@@ -53,7 +53,7 @@ impl<C> Batch<C> {
 
 impl Assembler {
     /// Puts `pictures` into a batch of `bucket` rows. A batch of one passes without a copy; the rows behind
-    /// the last picture hold whatever the buffer's last use left there.
+    /// the last picture are zero.
     pub(super) fn assemble<C>(&mut self, bucket: usize, pictures: Vec<Picture<C>>) -> Batch<C> {
         let input = match pictures.first() {
             Some(first) if bucket > 1 => {

@@ -14,6 +14,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use super::assembler::{Assembler, Batch, Picture};
 use super::engine::{Engine, EngineError, EngineFactory, Signature};
 use super::metrics::{InstanceLabels, Metrics};
+use super::priority::step_back;
 use super::warm_up::warm_up;
 use crate::model::Device;
 use crate::scheduling::BatchBucket;
@@ -79,6 +80,8 @@ pub trait Reports<C>: Send + 'static {
     fn inferred(&mut self, inferred: Inferred<C>);
     /// A picture could not be run, alone.
     fn failed(&mut self, context: C, error: EngineError);
+    /// The thread ends, be it by a panic; nothing is told after this.
+    fn ended(&mut self);
 }
 
 /// A batch to run: the bucket to pad to, and the pictures.
@@ -110,7 +113,7 @@ impl<C: Send + 'static> Instance<C> {
             model: config.model.clone(),
             device: config.device.to_string(),
         };
-        let runner = Runner {
+        let mut runner = Runner {
             config,
             labels,
             metrics: metrics.clone(),
@@ -118,7 +121,13 @@ impl<C: Send + 'static> Instance<C> {
         };
         thread::Builder::new()
             .name(name)
-            .spawn(move || runner.run(&*factory, &inbox))
+            .spawn(move || {
+                // A fault of ours, outside a run; the panic hook has logged it.
+                drop(catch_unwind(AssertUnwindSafe(|| {
+                    runner.run(&*factory, &inbox)
+                })));
+                runner.reports.ended();
+            })
             .map_err(|error| EngineError::Thread(error.to_string()))?;
         Ok(Self { runs })
     }
@@ -154,12 +163,12 @@ struct Runner<R> {
 // === impl Runner ===
 
 impl<R> Runner<R> {
-    fn run<C: Send + 'static>(mut self, factory: &dyn EngineFactory, inbox: &Receiver<Run<C>>)
+    fn run<C: Send + 'static>(&mut self, factory: &dyn EngineFactory, inbox: &Receiver<Run<C>>)
     where
         R: Reports<C>,
     {
         if self.config.device == Device::Cpu {
-            lower_priority(self.config.niceness);
+            step_back(self.config.niceness);
         }
         let mut engine = match self.load(factory) {
             Ok((engine, loaded)) => {
@@ -324,13 +333,6 @@ fn guard<T>(run: impl FnOnce() -> Result<T, EngineError>) -> Result<T, EngineErr
             text.unwrap_or("no message").to_owned(),
         ))
     })
-}
-
-/// Lowers this thread's priority. A failure costs promptness under load, not correctness.
-fn lower_priority(niceness: i32) {
-    if let Err(error) = rustix::process::setpriority_process(None, niceness) {
-        tracing::debug!(%error, niceness, "a thread's priority cannot be lowered");
-    }
 }
 
 #[cfg(test)]

@@ -6,88 +6,145 @@
 //! | `detectd.v1.DetectionService/<model>` | that model is ready and the server is not draining |
 //! | `liveness` | the process can still make progress |
 //!
-//! NOT_SERVING from before the port is open until all that is so.
+//! NOT_SERVING from before the port is open until all that is so. The service is our own, over tonic's generated
+//! types: tonic's starts with `""` SERVING, answers a watch of an unknown name with an error instead of
+//! SERVICE_UNKNOWN, and cannot end its watches, which would hold up the end of the server.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::pin::Pin;
 
 use tokio::sync::watch;
+use tokio_stream::wrappers::WatchStream;
+use tokio_stream::{Stream, StreamExt};
 use tokio_util::sync::CancellationToken;
-use tonic_health::ServingStatus;
-use tonic_health::server::{HealthReporter, HealthService};
+use tonic::{Request, Response, Status};
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_server::Health;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use crate::pipeline::Readiness;
 
 /// The service's full name.
 pub(super) const SERVICE: &str = "detectd.v1.DetectionService";
 
-/// What health says now. Watchers are told of changes only, so it is written down what they were told.
+/// Every known name, and whether it is serving.
+type Statuses = BTreeMap<String, bool>;
+
+/// Answers health checks. One for all connections.
 #[derive(Debug)]
-pub(super) struct Health {
-    reporter: HealthReporter,
-    told: HashMap<String, bool>,
+pub(super) struct HealthService {
+    statuses: watch::Receiver<Statuses>,
 }
 
-// === impl Health ===
+/// Keeps the statuses true.
+#[derive(Debug)]
+pub(super) struct HealthKeeper {
+    statuses: watch::Sender<Statuses>,
+    readiness: watch::Receiver<Readiness>,
+}
 
-impl Health {
-    /// Everything NOT_SERVING but liveness. tonic's own reporter starts with `""` SERVING.
-    pub(super) async fn new(readiness: &Readiness) -> Self {
-        let mut health = Self {
-            reporter: HealthReporter::new(),
-            told: HashMap::new(),
-        };
-        health.publish(readiness, true).await;
-        health.tell("liveness".to_owned(), true).await;
-        health
+// === impl HealthKeeper ===
+
+impl HealthKeeper {
+    pub(super) fn new(mut readiness: watch::Receiver<Readiness>) -> Self {
+        let statuses = watch::Sender::new(statuses(&readiness.borrow_and_update(), false));
+        Self {
+            statuses,
+            readiness,
+        }
     }
 
-    /// The service that answers for it.
     pub(super) fn service(&self) -> HealthService {
-        HealthService::from_health_reporter(self.reporter.clone())
+        HealthService {
+            statuses: self.statuses.subscribe(),
+        }
     }
 
-    /// Follows the models' states until the server drains; from then on all but liveness is NOT_SERVING.
-    pub(super) async fn follow(
-        mut self,
-        mut readiness: watch::Receiver<Readiness>,
-        draining: CancellationToken,
-    ) {
-        loop {
-            let now = readiness.borrow_and_update().clone();
-            self.publish(&now, draining.is_cancelled()).await;
+    /// Follows the models' states. From `draining` on all but liveness is NOT_SERVING; at `stop` every watch
+    /// ends.
+    pub(super) async fn keep(mut self, draining: CancellationToken, stop: CancellationToken) {
+        while !draining.is_cancelled() {
+            self.tell(false);
             tokio::select! {
                 biased;
-                () = draining.cancelled() => break,
-                changed = readiness.changed() => if changed.is_err() { break },
+                () = draining.cancelled() => {}
+                changed = self.readiness.changed() => if changed.is_err() { break },
             }
         }
-        let last = readiness.borrow().clone();
-        self.publish(&last, true).await;
+        self.tell(true);
+        stop.cancelled().await;
+        // With the sender the watches go, each after it was told the last status.
     }
 
-    async fn publish(&mut self, readiness: &Readiness, draining: bool) {
-        for model in readiness.models() {
-            self.tell(
-                format!("{SERVICE}/{}", model.name),
-                model.is_ready() && !draining,
-            )
-            .await;
-        }
-        for service in [SERVICE, ""] {
-            self.tell(service.to_owned(), readiness.is_ready() && !draining)
-                .await;
+    fn tell(&mut self, draining: bool) {
+        let now = statuses(&self.readiness.borrow_and_update(), draining);
+        self.statuses.send_if_modified(|told| {
+            let changed = *told != now;
+            *told = now;
+            changed
+        });
+    }
+}
+
+fn statuses(readiness: &Readiness, draining: bool) -> Statuses {
+    let mut statuses = Statuses::from([
+        ("liveness".to_owned(), true),
+        (String::new(), readiness.is_ready() && !draining),
+        (SERVICE.to_owned(), readiness.is_ready() && !draining),
+    ]);
+    for model in readiness.models() {
+        statuses.insert(
+            format!("{SERVICE}/{}", model.name),
+            model.is_ready() && !draining,
+        );
+    }
+    statuses
+}
+
+// === impl HealthService ===
+
+#[tonic::async_trait]
+impl Health for HealthService {
+    async fn check(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<HealthCheckResponse>, Status> {
+        let serving = self
+            .statuses
+            .borrow()
+            .get(&request.get_ref().service)
+            .copied();
+        match serving {
+            Some(serving) => Ok(Response::new(response(Some(serving)))),
+            None => Err(Status::not_found("there is no such service")),
         }
     }
 
-    async fn tell(&mut self, service: String, serving: bool) {
-        if self.told.insert(service.clone(), serving) == Some(serving) {
-            return;
-        }
-        let status = if serving {
-            ServingStatus::Serving
-        } else {
-            ServingStatus::NotServing
-        };
-        self.reporter.set_service_status(service, status).await;
+    type WatchStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
+
+    async fn watch(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let service = request.into_inner().service;
+        let mut told = None;
+        // The first status at once, and then changes of this name's only.
+        let changes = WatchStream::new(self.statuses.clone()).filter_map(move |statuses| {
+            let serving = statuses.get(&service).copied();
+            (told.replace(serving) != Some(serving)).then(|| Ok(response(serving)))
+        });
+        Ok(Response::new(Box::pin(changes)))
+    }
+}
+
+/// `None` is a name that is not known, which may become known later.
+fn response(serving: Option<bool>) -> HealthCheckResponse {
+    let status = match serving {
+        Some(true) => ServingStatus::Serving,
+        Some(false) => ServingStatus::NotServing,
+        None => ServingStatus::ServiceUnknown,
+    };
+    HealthCheckResponse {
+        status: status.into(),
     }
 }

@@ -28,7 +28,8 @@ pub(super) async fn serve(
 ) {
     let places = Arc::new(Semaphore::new(config.max_connections));
     let mut connections = JoinSet::new();
-    let mut refused: u64 = 0;
+    // One line for each doubling: a flood must not become a flood of lines.
+    let (mut refused, mut failed): (u64, u64) = (0, 0);
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
@@ -38,14 +39,16 @@ pub(super) async fn serve(
         let stream = match accepted {
             Ok(stream) => stream,
             Err(error) => {
-                tracing::warn!(%error, "a connection cannot be accepted");
+                failed += 1;
+                if failed.is_power_of_two() {
+                    tracing::warn!(%error, failed, "a connection cannot be accepted");
+                }
                 tokio::time::sleep(ACCEPT_RETRY).await;
                 continue;
             }
         };
         let Ok(place) = places.clone().try_acquire_owned() else {
-            // Closed rather than left in the backlog, so that the caller can go elsewhere. One line for each
-            // doubling: a flood must not become a flood of lines.
+            // Closed rather than left in the backlog, so that the caller can go elsewhere.
             refused += 1;
             if refused.is_power_of_two() {
                 tracing::warn!(

@@ -55,6 +55,21 @@ fn classify_detect(error: &DetectError) -> (Code, &'static str) {
     }
 }
 
+/// A status travels in headers, which clients bound (grpc's own at 8 KiB, all together), and a caller's own words
+/// in it may be as long as the caller likes. In bytes, each becoming up to three on the wire.
+const MAX_MESSAGE: usize = 1_024;
+const MAX_VALUE: usize = 128;
+
+/// `text`, or its beginning.
+fn clip(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let mut clipped: String = text[..text.floor_char_boundary(most)].to_owned();
+    clipped.push_str("...");
+    clipped
+}
+
 /// The status of an error. Causes that lie inside the server are logged, not told.
 pub(super) fn status(error: &CallError) -> Status {
     let (code, reason) = classify(error);
@@ -62,7 +77,7 @@ pub(super) fn status(error: &CallError) -> Status {
     if let CallError::Detect(DetectError::Overloaded { retry_after }) = error {
         details.set_retry_info(Some(*retry_after));
     }
-    Status::with_error_details(code, error.to_string(), details)
+    Status::with_error_details(code, clip(&error.to_string(), MAX_MESSAGE), details)
 }
 
 /// The numbers and names in an error's text, for programs.
@@ -81,7 +96,7 @@ fn metadata(error: &CallError) -> HashMap<String, String> {
         }
         CallError::MalformedMessage(_) => Vec::new(),
     };
-    let owned = |(key, value): (&str, String)| (key.to_owned(), value);
+    let owned = |(key, value): (&str, String)| (key.to_owned(), clip(&value, MAX_VALUE));
     pairs.into_iter().map(owned).collect()
 }
 

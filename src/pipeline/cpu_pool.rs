@@ -14,13 +14,15 @@ use std::thread;
 use crossbeam_channel::{Receiver, Sender, bounded, select_biased};
 use serde::{Deserialize, Serialize};
 
+use crate::device::step_back;
+
 /// The pool's settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// Threads that decode; 0 is one for each core that the process may use. One more only finishes.
     pub workers: usize,
-    /// Niceness of the pool's threads and of instances on a CPU, 0 to 19; the runtime's threads stay at 0.
+    /// How far the pool's threads, and instances on a CPU, step back behind the runtime's, 0 to 19.
     pub niceness: i32,
 }
 
@@ -122,9 +124,7 @@ fn run(job: Job) {
 
 fn spawn(name: String, niceness: i32, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     let body = move || {
-        if let Err(error) = rustix::process::setpriority_process(None, niceness) {
-            tracing::debug!(%error, niceness, "a thread's priority cannot be lowered");
-        }
+        step_back(niceness);
         body();
     };
     thread::Builder::new().name(name).spawn(body).map(drop)

@@ -184,6 +184,9 @@ impl Registry {
                 }
             }
         }
+        if self.readiness.borrow().is_ready() {
+            tracing::info!("ready");
+        }
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! A loaded model, ready to serve: everything that a request for it needs.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 
 use super::error::DetectError;
@@ -107,7 +108,14 @@ impl ServedModel {
             class_agnostic_nms: wishes
                 .class_agnostic_nms
                 .unwrap_or(self.defaults.class_agnostic_nms),
-            labels: wishes.labels.clone(),
+            // Each once, so that the reply repeats no more of them than the model has.
+            labels: wishes
+                .labels
+                .iter()
+                .cloned()
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .collect(),
             region: wishes.region,
         })
     }

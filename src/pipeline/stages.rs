@@ -291,6 +291,10 @@ impl Reports<Context> for InstanceReports {
         });
     }
 
+    fn ended(&mut self) {
+        self.completions.instance_down(self.key);
+    }
+
     fn failed(&mut self, context: Context, error: EngineError) {
         context
             .call

@@ -193,7 +193,7 @@ impl<W, R> Machine<W, R> {
     pub fn handle(&mut self, event: Event<W, R>, now: Instant, actions: &mut Vec<Action<W, R>>) {
         match event {
             Event::Arrived(arrival) => self.arrive(arrival, now, actions),
-            Event::Abandoned(id) => self.abandon(id, actions),
+            Event::Abandoned(id) => self.abandon(id, now, actions),
             Event::Prepared { id, payload } => self.prepared(id, payload, now, actions),
             Event::PrepareFailed(id) => {
                 self.leave_worker(id);
@@ -267,14 +267,17 @@ impl<W, R> Machine<W, R> {
         );
     }
 
-    fn abandon(&mut self, id: RequestId, actions: &mut Vec<Action<W, R>>) {
+    fn abandon(&mut self, id: RequestId, now: Instant, actions: &mut Vec<Action<W, R>>) {
         match self.tracked.get_mut(&id) {
             None => {} // answered, or with a device: its reply will find nobody
             Some(Tracked {
                 stage: Stage::Preparing { abandoned },
                 ..
             }) => *abandoned = true,
-            Some(_) => self.drop_queued(id, Outcome::Abandoned, actions),
+            Some(tracked) => {
+                let outcome = why_abandoned(tracked.deadline, now);
+                self.drop_queued(id, outcome, actions);
+            }
         }
     }
 
@@ -304,7 +307,10 @@ impl<W, R> Machine<W, R> {
             return;
         };
         if tracked.stage == (Stage::Preparing { abandoned: true }) {
-            actions.push(Action::DropReady(payload, Outcome::Abandoned));
+            actions.push(Action::DropReady(
+                payload,
+                why_abandoned(tracked.deadline, now),
+            ));
         } else if let Some(model) = self.models.get_mut(&tracked.model)
             && !model.instances.is_empty()
         {
@@ -466,6 +472,15 @@ impl<W, R> Machine<W, R> {
 
     fn untrack(&mut self, id: RequestId) -> Option<Tracked> {
         untrack(&mut self.tracked, &mut self.deadlines, id)
+    }
+}
+
+/// A caller who leaves when the deadline has passed leaves because of it.
+fn why_abandoned(deadline: Deadline, now: Instant) -> Outcome {
+    if deadline.has_passed(now) {
+        Outcome::Expired
+    } else {
+        Outcome::Abandoned
     }
 }
 

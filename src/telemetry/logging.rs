@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 
 use serde::{Deserialize, Serialize};
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -43,6 +43,12 @@ impl Config {
             level: self.level.clone(),
             detail,
         };
+        // A bare word that is no level would be taken for a target, and mute everything else.
+        for part in self.level.split(',').filter(|part| !part.contains('=')) {
+            part.trim()
+                .parse::<LevelFilter>()
+                .map_err(|_| bad(format!("{part:?} is no level")))?;
+        }
         self.level
             .parse()
             .map_err(|error: tracing_subscriber::filter::ParseError| bad(error.to_string()))

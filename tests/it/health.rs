@@ -35,6 +35,12 @@ async fn every_name_is_known_and_serving_once_the_models_are_warm() {
         check(&server, "detectd.v1.DetectionService/nonsense").await,
         Err(Code::NotFound)
     );
+    // A watch of a name that is not known says so, and goes on: the name may become known.
+    let mut unknown = server.watch("detectd.v1.DetectionService/nonsense").await;
+    assert_eq!(
+        unknown.message().await.unwrap().unwrap().status(),
+        ServingStatus::ServiceUnknown
+    );
     assert!(server.get("/readyz").await.starts_with("HTTP/1.1 200"));
     assert!(server.get("/livez").await.starts_with("HTTP/1.1 200"));
 }

@@ -92,6 +92,7 @@ impl Reports<usize> for Channel {
             })
             .unwrap();
     }
+    fn ended(&mut self) {}
     fn failed(&mut self, context: usize, error: EngineError) {
         self.0.send(Told::Failed { context, error }).unwrap();
     }
@@ -244,6 +245,26 @@ fn poison_fails_alone_whether_it_errs_or_panics() {
             bench.run(1, &[8.0])[..],
             [Told::Finished, Told::Inferred { value: 16.0, .. }]
         ));
+    }
+}
+
+#[test]
+fn poison_does_not_stay_behind_in_the_padding_of_a_fixed_batch() {
+    let bench = start(Device::Cpu, Some(4), false, &[1]);
+    let told = bench.run(4, &[1.0, 2.0, 3.0, POISON]);
+    assert_eq!(
+        told.iter()
+            .filter(|told| matches!(told, Told::Failed { .. }))
+            .count(),
+        1
+    );
+    for value in [5.0, 6.0, 7.0] {
+        let told = bench.run(4, &[value]);
+        assert!(
+            told.iter()
+                .any(|told| matches!(told, Told::Inferred { .. })),
+            "{told:?}"
+        );
     }
 }
 
