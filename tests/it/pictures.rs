@@ -395,7 +395,8 @@ async fn a_raw_frame_that_cannot_be_is_refused_with_its_numbers_or_its_field() {
         message.contains("40") && message.contains("51"),
         "{message}"
     );
-    let cases: [(fn(&mut pb::RawImage), &str, &str); 6] = [
+    type Change = fn(&mut pb::RawImage);
+    let cases: [(Change, &str, &str); 6] = [
         (|raw| raw.format = 0, "INVALID_OPTION", "image.raw.format"),
         (
             |raw| raw.rotation = 7,
