@@ -16,7 +16,8 @@
 //! A picture that was cut off is refused, never filled up with gray. A *baseline* JPEG that lacks only
 //! its end marker has all its pixels and is accepted; a progressive one is not, as nothing else tells
 //! that its last scan was the last. A JPEG cut in the middle and closed with an end marker is
-//! not noticed.
+//! not noticed. Of an animated GIF only the first frame has to be whole, and of an animated WebP all that
+//! its header announces.
 //!
 //! The limit on pixels is checked on the header, before any memory of the picture's size is asked for;
 //! where a file says several sizes (a canvas and its frame) each of them is. What a decode holds at its
