@@ -14,7 +14,10 @@ use detectd::vision::letterbox::Anchor;
 use detectd::vision::nms::NonMaxSuppression;
 use detectd::vision::orient::{Orientation, upright};
 use detectd::vision::preprocess::{ColorOrder, InputSpec, Layout, Preprocessor, Resize};
-use detectd::vision::{BoundingBox, ClassId, ImageSize, ScoredBox};
+use detectd::vision::{
+    BoundingBox, ClassId, ColorSpace, ImageSize, PixelFormat, RawFrame, RawLayout, Rotation,
+    ScoredBox,
+};
 
 const HD: ImageSize = ImageSize::new(1280, 720);
 const PHOTO: ImageSize = ImageSize::new(4000, 3000);
@@ -89,6 +92,60 @@ fn decoding(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// Full HD frames as cameras and video decoders give them.
+fn raw_frames(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("raw_1080p");
+    let mut noise = Noise(5);
+    let data: Vec<u8> = (0..1920 * 1080 * 4).map(|_| noise.next() as u8).collect();
+    for (format, bytes) in [
+        (PixelFormat::Rgb24, 6),
+        (PixelFormat::Bgra32, 8),
+        (PixelFormat::Nv12, 3),
+        (PixelFormat::I420, 3),
+        (PixelFormat::Yuyv, 4),
+    ] {
+        let layout = RawLayout {
+            format,
+            size: ImageSize::new(1920, 1080),
+            strides: vec![],
+            plane_offsets: vec![],
+            rotation: Rotation::None,
+            color_space: Some(ColorSpace::Bt709Limited),
+        };
+        let frame = RawFrame {
+            layout: &layout,
+            data: &data[..1920 * 1080 / 2 * bytes],
+        };
+        group.bench_function(format!("{format:?}"), |bench| {
+            bench.iter(|| {
+                black_box(frame)
+                    .to_picture(&DecodeLimits::default())
+                    .unwrap()
+            });
+        });
+    }
+    group.finish();
+}
+
+/// Headers that promise far more than is allowed. Each has to be refused in far less than 50 ms.
+fn bombs(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("refuse");
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/cases");
+    for name in [
+        "bomb_65535x65535.jpg",
+        "bomb_30000x30000_1bit.png",
+        "bomb_16383x16383.webp",
+        "bomb_frame.gif",
+        "bomb_60000x60000.bmp",
+    ] {
+        let bytes = std::fs::read(folder.join(name)).unwrap();
+        group.bench_function(name, |bench| {
+            bench.iter(|| decode(black_box(&bytes), &DecodeLimits::default()).unwrap_err());
+        });
+    }
+    group.finish();
+}
+
 fn preprocessing(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("preprocess_416");
     for (name, source) in [
@@ -159,5 +216,12 @@ fn suppressing(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(vision, decoding, preprocessing, suppressing);
+criterion_group!(
+    vision,
+    decoding,
+    raw_frames,
+    bombs,
+    preprocessing,
+    suppressing
+);
 criterion_main!(vision);

@@ -6,6 +6,7 @@
 //! | [`request`], [`error`] | what goes in and comes out |
 //! | [`admission`] | how many requests may wait |
 //! | [`registry`], [`placement`], [`served`] | which models are served, on which devices, and what a request needs of one |
+//! | [`memory`] | what all of it may hold, added up |
 //! | [`readiness`] | the models' states, for health and lists |
 //! | [`stages`] | preprocess and postprocess, carried out for the batching actor |
 //! | [`cpu_pool`] | the threads that do so |
@@ -18,6 +19,7 @@ pub mod admission;
 pub mod cpu_pool;
 pub mod detector;
 pub mod error;
+mod memory;
 mod metrics;
 mod placement;
 pub mod readiness;
@@ -53,6 +55,7 @@ use crate::scheduling::{self, Batcher, Worker};
 use crate::vision::DecodeLimits;
 use admission::Admission;
 use cpu_pool::CpuPool;
+use memory::MemorySum;
 use metrics::Metrics;
 use registry::{Loader, Registry};
 use stages::{Context, Instances, PipelineStages, Waiting};
@@ -75,6 +78,7 @@ pub struct Pipeline {
     detector: Detector,
     repository: ModelRepository,
     loader: Loader,
+    config: Config,
     worker: Worker<Waiting, Picture<Context>, PipelineStages>,
 }
 
@@ -137,6 +141,7 @@ impl Pipeline {
             detector,
             repository,
             loader,
+            config: config.clone(),
             worker,
         })
     }
@@ -155,12 +160,14 @@ impl Pipeline {
             detector,
             repository,
             loader,
+            config,
             worker,
         } = self;
         let worker = tokio::spawn(worker.run());
         let registry = detector.registry.clone();
         drop(detector);
         registry.load_all(&repository, &loader).await?;
+        MemorySum::new(&config, registry.memory()).log();
         let instances = loader.instances.clone();
         drop(loader);
         if worker.await.is_err() {

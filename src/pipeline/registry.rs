@@ -11,6 +11,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::cpu_pool::CpuPool;
 use super::error::DetectError;
+use super::memory::ModelMemory;
 use super::metrics::Metrics;
 use super::placement::{Machine, Planned};
 use super::readiness::{ModelState, ModelStatus, Readiness, ReadyModel};
@@ -119,6 +120,12 @@ impl Registry {
     /// The models' states, now and whenever they change.
     pub(super) fn readiness(&self) -> watch::Receiver<Readiness> {
         self.readiness.subscribe()
+    }
+
+    /// What the models in service take.
+    pub(super) fn memory(&self) -> Vec<ModelMemory> {
+        let served = self.served.read().unwrap_or_else(PoisonError::into_inner);
+        served.values().map(|model| model.memory).collect()
     }
 
     /// The model that a request is for.
@@ -317,8 +324,12 @@ impl Loader {
         let largest =
             |warm: &WarmInstance| warm.loaded.buckets.iter().map(|bucket| bucket.size).max();
         let shelf = instances.iter().filter_map(largest).sum::<usize>() * 2;
-        let served = ServedModel::new(key, reference, spec, labels, &first.loaded, shelf)
+        let mut served = ServedModel::new(key, reference, spec, labels, &first.loaded, shelf)
             .map_err(LoadError::Mismatch)?;
+        let batch_sizes = instances
+            .iter()
+            .flat_map(|warm| warm.loaded.buckets.iter().map(|bucket| bucket.size));
+        served.memory = ModelMemory::new(served.input_bytes(), shelf, batch_sizes);
         Ok(WarmModel {
             served,
             devices: planned.iter().map(|planned| planned.device).collect(),

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 
 use super::error::DetectError;
+use super::memory::ModelMemory;
 use super::request::{DetectOptions, Detection, EffectiveOptions, ModelRef};
 use crate::device::Loaded;
 use crate::heads::{Head, HeadError};
@@ -29,6 +30,8 @@ pub(super) struct ServedModel {
     preprocessor: Preprocessor,
     head: Box<dyn Head>,
     tensors: TensorPool,
+    /// What its inputs take; set by whoever knows its instances.
+    pub(super) memory: ModelMemory,
 }
 
 /// What is read from one picture's row of a batch's outputs.
@@ -76,6 +79,7 @@ impl ServedModel {
             labels,
             preprocessor,
             head,
+            memory: ModelMemory::default(),
         })
     }
 
@@ -123,6 +127,12 @@ impl ServedModel {
     /// The network's input.
     pub(super) fn input_size(&self) -> ImageSize {
         self.preprocessor.spec().size
+    }
+
+    /// What one picture's input takes, in bytes.
+    pub(super) fn input_bytes(&self) -> u64 {
+        let elements: usize = self.preprocessor.tensor_shape().iter().product();
+        (elements * self.preprocessor.dtype().size()) as u64
     }
 
     /// The card's defaults.

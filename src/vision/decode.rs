@@ -16,7 +16,8 @@
 //! A picture that was cut off is refused, never filled up with gray. A *baseline* JPEG that lacks only
 //! its end marker has all its pixels and is accepted; a progressive one is not, as nothing else tells
 //! that its last scan was the last. A JPEG cut in the middle and closed with an end marker is
-//! not noticed.
+//! not noticed. Of an animated GIF only the first frame has to be whole, and of an animated WebP all that
+//! its header announces.
 //!
 //! The limit on pixels is checked on the header, before any memory of the picture's size is asked for;
 //! where a file says several sizes (a canvas and its frame) each of them is. What a decode holds at its
@@ -49,10 +50,10 @@ pub use super::picture::{MAX_SIDE, Picture};
 /// |---|---|---|
 /// | JPEG in several scans, CMYK | 11 | four coefficients of two bytes, three of the picture |
 /// | JPEG in several scans, colour | 9 | three coefficients, the picture |
-/// | GIF | 9 | the canvas and a frame of four bytes, the frame's indices |
+/// | GIF whose frame is not as wide as its canvas | 8 | canvas and frame of four channels |
 /// | PNG, 16-bit RGBA | 8 | the samples, converted where they lie |
 /// | any that is laid on its side | 6 | before and after the turn |
-/// | WebP, lossless | 5 | four channels, at most one byte of transforms and groups |
+/// | WebP, lossless | 5 | four channels, some tenths of transforms and groups |
 /// | WebP, lossy | 4.5 | the planes, the picture |
 /// | all others, raw frames | 3 to 5 | the picture |
 ///

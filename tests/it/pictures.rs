@@ -112,8 +112,6 @@ async fn check_over_the_wire(client: &mut Client, cases: &[Case]) {
     }
 }
 
-type Spoil = fn(&mut pb::RawImage);
-
 #[tokio::test(flavor = "multi_thread")]
 async fn over_the_wire_each_has_its_upright_size_or_its_reason() {
     let server = Server::start(&["echo"]).await;
@@ -397,7 +395,8 @@ async fn a_raw_frame_that_cannot_be_is_refused_with_its_numbers_or_its_field() {
         message.contains("40") && message.contains("51"),
         "{message}"
     );
-    let cases: [(Spoil, &str, &str); 6] = [
+    type Change = fn(&mut pb::RawImage);
+    let cases: [(Change, &str, &str); 6] = [
         (|raw| raw.format = 0, "INVALID_OPTION", "image.raw.format"),
         (
             |raw| raw.rotation = 7,

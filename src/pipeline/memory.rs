@@ -1,0 +1,116 @@
+//! What the server may hold, added up: `docs/MEMORY.md` explains the sum, the log tells it at start.
+//!
+//! Nothing is enforced here. Each part is bounded where it is taken: the waiting bytes by admission, the
+//! decoded pictures by the number of workers and the limit on pixels, the tensors by the pools.
+
+use super::Config;
+use crate::vision::decode::{PEAK_BYTES_PER_PIXEL, PEAK_FIXED_BYTES};
+
+/// What one model's inputs take, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct ModelMemory {
+    /// Tensors of single pictures: ready, on their way there, and kept for the next.
+    pub(super) shelf: u64,
+    /// Batches: for each instance and each size above one, one that is filled and one that runs.
+    pub(super) batches: u64,
+}
+
+/// The whole sum, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct MemorySum {
+    waiting: u64,
+    decoding: u64,
+    shelves: u64,
+    batches: u64,
+}
+
+// === impl ModelMemory ===
+
+impl ModelMemory {
+    /// Of a model whose input takes `input` bytes a picture, with `shelf` tensors of it, and the batch sizes
+    /// of each of its instances.
+    pub(super) fn new(
+        input: u64,
+        shelf: usize,
+        batch_sizes: impl IntoIterator<Item = usize>,
+    ) -> Self {
+        // A batch of one passes without a buffer of its own.
+        let rows: usize = batch_sizes.into_iter().filter(|size| *size > 1).sum();
+        Self {
+            shelf: input.saturating_mul(shelf as u64),
+            batches: input.saturating_mul(2 * rows as u64),
+        }
+    }
+}
+
+// === impl MemorySum ===
+
+impl MemorySum {
+    /// Adds up what `config` and the models allow.
+    pub(super) fn new(config: &Config, models: impl IntoIterator<Item = ModelMemory>) -> Self {
+        let workers = config.cpu.workers() as u64;
+        let picture = config
+            .decode
+            .max_pixels
+            .saturating_mul(PEAK_BYTES_PER_PIXEL)
+            .saturating_add(PEAK_FIXED_BYTES);
+        let sum = Self {
+            waiting: config.admission.max_bytes,
+            decoding: workers.saturating_mul(picture),
+            shelves: 0,
+            batches: 0,
+        };
+        models.into_iter().fold(sum, |sum, model| Self {
+            shelves: sum.shelves.saturating_add(model.shelf),
+            batches: sum.batches.saturating_add(model.batches),
+            ..sum
+        })
+    }
+
+    /// All of it.
+    pub(super) fn total(&self) -> u64 {
+        [self.waiting, self.decoding, self.shelves, self.batches]
+            .into_iter()
+            .fold(0, u64::saturating_add)
+    }
+
+    /// Tells the operator, in one line.
+    pub(super) fn log(&self) {
+        let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+        tracing::info!(
+            total_mib = mib(self.total()),
+            waiting_mib = mib(self.waiting),
+            decoding_mib = mib(self.decoding),
+            shelves_mib = mib(self.shelves),
+            batches_mib = mib(self.batches),
+            "pictures take this much memory at most, beside the networks and the doors"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sum_is_that_of_the_documents() {
+        let mut config = Config::default();
+        config.cpu.workers = 4;
+        config.decode.max_pixels = 1_000;
+        config.admission.max_bytes = 5_000;
+        // Two instances with batches of 1, 2 and 4.
+        let model = ModelMemory::new(100, 16, [1, 2, 4, 1, 2, 4]);
+        assert_eq!((model.shelf, model.batches), (1_600, 2_400));
+        let sum = MemorySum::new(&config, [model, model]);
+        let decoding = 4 * (11 * 1_000 + (64 << 20));
+        assert_eq!(sum.total(), 5_000 + decoding + 2 * (1_600 + 2_400));
+    }
+
+    #[test]
+    fn no_setting_makes_the_sum_overflow() {
+        let mut config = Config::default();
+        config.decode.max_pixels = u64::MAX;
+        config.admission.max_bytes = u64::MAX;
+        assert_eq!(MemorySum::new(&config, []).total(), u64::MAX);
+    }
+}
