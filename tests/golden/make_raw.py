@@ -10,6 +10,7 @@ no pixel (padding, gaps between planes) are 0xAA. Expected values:
 - the other colour spaces, which OpenCV does not have: the published matrices in double precision. On
   BT.601 limited both are compared here.
 - RGB and gray: rearranged in numpy.
+Widths reach over two blocks of 16 pixels, which are converted at once, and into a part of a third.
 Y, U and V stay in their nominal ranges: OpenCV clips Y below black before it adds chroma.
 """
 
@@ -110,7 +111,7 @@ def case(format, rgb, planes, padding, gap, space=None):
 
 def yuv_cases(random):
     for format in ("nv12", "i420", "nv21", "yuyv"):
-        for width, height in ((8, 6), (9, 7)):
+        for width, height in ((34, 4), (35, 5), (9, 3)):
             for number, space in enumerate(MATRICES):
                 low, high = (16, 236) if space.endswith("limited") else (0, 256)
                 y = random.integers(low, high, (height, width), dtype=numpy.uint8)

@@ -1,5 +1,7 @@
 //! Rows of any format to R, G, B.
 
+use std::ops::Range;
+
 use super::super::image_size::ImageSize;
 use super::layout::Plane;
 use super::yuv::Matrix;
@@ -26,18 +28,39 @@ pub(super) fn to_rgb8(
             PixelFormat::Rgba32 => packed(first, out, |&[r, g, b, _]| [r, g, b]),
             PixelFormat::Bgra32 => packed(first, out, |&[b, g, r, _]| [r, g, b]),
             PixelFormat::Gray8 => packed(first, out, |&[v]| [v; 3]),
-            PixelFormat::Yuyv => packed_pairs(first, out, &matrix),
+            PixelFormat::Yuyv => {
+                let pairs = first.as_chunks::<4>().0;
+                matrix.row(out, |block, start, len| {
+                    let (luma, _) = block.y.as_chunks_mut::<2>();
+                    let chroma = block.u.iter_mut().zip(&mut block.v);
+                    let pairs = &pairs[halves(start, len)];
+                    for ((y, (u, v)), pair) in luma.iter_mut().zip(chroma).zip(pairs) {
+                        ([y[0], y[1]], *u, *v) = ([pair[0], pair[2]], pair[1], pair[3]);
+                    }
+                });
+            }
             PixelFormat::Nv12 => {
                 let chroma = planes[1].row(index / 2).as_chunks::<2>().0;
-                matrix.row(first, chroma.iter().map(|&[u, v]| (u, v)), out);
+                matrix.row(out, |block, start, len| {
+                    block.y[..len].copy_from_slice(&first[start..start + len]);
+                    split(&chroma[halves(start, len)], &mut block.u, &mut block.v);
+                });
             }
             PixelFormat::Nv21 => {
                 let chroma = planes[1].row(index / 2).as_chunks::<2>().0;
-                matrix.row(first, chroma.iter().map(|&[v, u]| (u, v)), out);
+                matrix.row(out, |block, start, len| {
+                    block.y[..len].copy_from_slice(&first[start..start + len]);
+                    split(&chroma[halves(start, len)], &mut block.v, &mut block.u);
+                });
             }
             PixelFormat::I420 => {
                 let (u, v) = (planes[1].row(index / 2), planes[2].row(index / 2));
-                matrix.row(first, u.iter().copied().zip(v.iter().copied()), out);
+                matrix.row(out, |block, start, len| {
+                    block.y[..len].copy_from_slice(&first[start..start + len]);
+                    let halves = halves(start, len);
+                    block.u[..halves.len()].copy_from_slice(&u[halves.clone()]);
+                    block.v[..halves.len()].copy_from_slice(&v[halves]);
+                });
             }
         }
     }
@@ -51,13 +74,14 @@ fn packed<const N: usize>(row: &[u8], out: &mut [[u8; 3]], convert: impl Fn(&[u8
     }
 }
 
-/// Converts Y, U, Y, V. Of an odd width the last pair's second pixel is not there.
-fn packed_pairs(row: &[u8], out: &mut [[u8; 3]], matrix: &Matrix) {
-    let pairs = row.as_chunks::<4>().0;
-    for (pixels, &[left, u, right, v]) in out.chunks_mut(2).zip(pairs) {
-        let chroma = matrix.chroma(u, v);
-        for (pixel, y) in pixels.iter_mut().zip([left, right]) {
-            *pixel = matrix.pixel(y, chroma);
-        }
+/// Where the chroma of `len` pixels from `start` on lies; of an odd width the last has one of its own.
+fn halves(start: usize, len: usize) -> Range<usize> {
+    start / 2..(start + len).div_ceil(2)
+}
+
+/// Takes samples that lie in turn apart.
+fn split(pairs: &[[u8; 2]], first: &mut [u8], second: &mut [u8]) {
+    for ((first, second), pair) in first.iter_mut().zip(second).zip(pairs) {
+        [*first, *second] = *pair;
     }
 }
