@@ -25,6 +25,6 @@ mod message;
 mod shelf;
 
 pub use batcher::{Batcher, Completions, Config, Full, Stages, Ticket, Worker, completions};
-pub use bucket::{BatchBucket, BatchPolicy};
+pub use bucket::BatchBucket;
 pub use deadline::Deadline;
 pub use machine::{Arrival, InstanceKey, ModelKey, Outcome, Placement, RequestId};

@@ -240,3 +240,22 @@ fn draw(encoded: &[u8], response: &pb::DetectResponse, path: &Path) -> anyhow::R
 fn millis(duration: prost_types::Duration) -> f64 {
     duration.seconds as f64 * 1e3 + f64::from(duration.nanos) / 1e6
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drawing_overwrites_neither_the_photo_nor_another_drawing() {
+        let folder = tempfile::tempdir().unwrap();
+        let photo = folder.path().join("1.jpg");
+        std::fs::write(&photo, b"the photo").unwrap();
+        let first = drawing(folder.path(), &photo).unwrap();
+        assert_ne!(first, photo);
+        std::fs::write(&first, b"a drawing").unwrap();
+        // Another folder's photo of the same name.
+        let second = drawing(folder.path(), Path::new("elsewhere/1.jpg")).unwrap();
+        assert_ne!(second, first);
+        assert!(!second.exists());
+    }
+}

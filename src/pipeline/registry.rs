@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 
@@ -23,7 +24,7 @@ use crate::device::{self, EngineError, EngineFactory, Instance, InstanceConfig, 
 use crate::model::{
     Device, DeviceRequest, ModelEntry, ModelError, ModelRepository, ModelSpec, ModelVersion,
 };
-use crate::scheduling::{BatchPolicy, Completions, InstanceKey, ModelKey, Placement};
+use crate::scheduling::{Completions, InstanceKey, ModelKey, Placement};
 
 /// Why a model cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -85,7 +86,7 @@ struct WarmModel {
     served: ServedModel,
     instances: Vec<WarmInstance>,
     devices: Vec<Device>,
-    batching: BatchPolicy,
+    max_queue_delay: Duration,
     detail: String,
 }
 
@@ -202,7 +203,7 @@ impl Registry {
             served,
             instances,
             devices,
-            batching,
+            max_queue_delay,
             detail,
         } = model;
         let served = Arc::new(served);
@@ -221,7 +222,7 @@ impl Registry {
             let placement = Placement {
                 model: served.key,
                 buckets: loaded.buckets,
-                max_queue_delay: batching.max_queue_delay,
+                max_queue_delay,
                 pipelined: device::pipelined(device),
             };
             loader.completions.instance_up(key, placement).await;
@@ -334,10 +335,7 @@ impl Loader {
             served,
             devices: planned.iter().map(|planned| planned.device).collect(),
             instances,
-            batching: BatchPolicy {
-                max_batch_size: spec.batching.max_batch_size.get(),
-                max_queue_delay: spec.batching.max_queue_delay,
-            },
+            max_queue_delay: spec.batching.max_queue_delay,
             detail,
         })
     }

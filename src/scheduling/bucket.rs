@@ -2,17 +2,6 @@
 
 use std::time::Duration;
 
-/// How pictures of one model are put together into batches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BatchPolicy {
-    /// The most pictures in one batch, at least 1.
-    pub max_batch_size: usize,
-    /// How long the oldest ready picture may wait for company while a device is free.
-    ///
-    /// Zero, the default, gives a free device what is ready at once: batches grow because devices are busy.
-    pub max_queue_delay: Duration,
-}
-
 /// A fixed batch size of an instance and the measured duration of one run at it.
 ///
 /// Fewer pictures than `size` are padded to it, so a run costs the same however many are real.

@@ -17,6 +17,8 @@
 //! Invariants, kept under random scripts by the tests: each payload that comes in goes out in exactly one
 //! action; slots and workers taken are given back; no bucket holds more than its size.
 
+mod dispatch;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
@@ -24,6 +26,7 @@ use super::bucket::{BatchBucket, Buckets};
 use super::deadline::Deadline;
 use super::line::{Line, Waiting};
 use super::shelf::{Ready, Shelf};
+use dispatch::{choose_batch, has_room};
 
 /// Names one request. Ids rise in the order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,7 +60,9 @@ pub struct Placement {
     pub model: ModelKey,
     /// Its batch buckets with their measured costs; at least one.
     pub buckets: Vec<BatchBucket>,
-    /// See [`super::BatchPolicy::max_queue_delay`].
+    /// How long the oldest ready picture may wait for company while a device is free.
+    ///
+    /// Zero, the default, gives a free device what is ready at once: batches grow because devices are busy.
     pub max_queue_delay: Duration,
     /// Whether a next batch is put together while one runs. Worth it where copying a batch takes long
     /// against running it (a GPU); on a CPU it would only bind a picture to an instance too early.
@@ -495,50 +500,6 @@ fn untrack(
         deadlines.remove(&(instant, id));
     }
     Some(entry)
-}
-
-/// Whether the shelf has a slot: it holds one next batch for each instance, of the size it is best at.
-fn has_room<W, R>(model: &Model<W, R>, instances: &BTreeMap<InstanceKey, Instance>) -> bool {
-    let live = model.instances.iter().filter_map(|key| instances.get(key));
-    let capacity: usize = live.map(|instance| instance.buckets.preferred().size).sum();
-    model.shelf.taken() < capacity
-}
-
-/// The next batch of a model: where, in which bucket, how many pictures. `None` when nothing is to run now.
-fn choose_batch<W, R>(
-    model: &Model<W, R>,
-    instances: &BTreeMap<InstanceKey, Instance>,
-    now: Instant,
-) -> Option<(InstanceKey, usize, usize)> {
-    let ready = model.shelf.len();
-    let oldest = model.shelf.oldest_ready_at()?;
-    let live = || {
-        model
-            .instances
-            .iter()
-            .filter_map(|key| Some((*key, instances.get(key)?)))
-    };
-
-    let free = live()
-        .filter(|(_, instance)| instance.in_flight == 0)
-        .count();
-    if free > 0 {
-        // Divided among those that are free, so that none takes all while its neighbour idles.
-        let share = ready.div_ceil(free);
-        let (key, instance) = live()
-            .filter(|(_, instance)| instance.in_flight == 0)
-            .min_by_key(|(key, instance)| (instance.buckets.cheapest(share).cost, *key))?;
-        let bucket = instance.buckets.cheapest(share);
-        let full = share >= instance.buckets.preferred().size;
-        let waited_enough = oldest + instance.max_queue_delay <= now;
-        return (full || waited_enough).then_some((key, bucket.size, share.min(bucket.size)));
-    }
-
-    // All busy. A batch that could not get better by waiting may be put together ahead of its turn.
-    let mut busy = live().filter(|(_, instance)| instance.pipelined && instance.in_flight == 1);
-    let (key, instance) = busy.find(|(_, instance)| ready >= instance.buckets.preferred().size)?;
-    let size = instance.buckets.preferred().size;
-    Some((key, size, size))
 }
 
 #[cfg(test)]

@@ -285,3 +285,56 @@ async fn without_a_default_a_request_has_to_name_its_model() {
     };
     server.client().detect(named).await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_callers_own_words_come_back_no_longer_than_headers_allow() {
+    let server = Server::start(&["echo"]).await;
+    let mut client = server.client();
+    let long = "\u{e9}".repeat(50_000);
+    let good = || request(flat_png([1, 2, 3], 16));
+    let labels = pb::DetectOptions {
+        labels: vec![long.clone()],
+        ..Default::default()
+    };
+    for message in [
+        pb::DetectRequest {
+            model: long.clone(),
+            ..good()
+        },
+        pb::DetectRequest {
+            model_version: long.clone(),
+            ..good()
+        },
+        pb::DetectRequest {
+            options: Some(labels),
+            ..good()
+        },
+    ] {
+        let status = client.detect(message).await.unwrap_err();
+        assert!(
+            ["MODEL_NOT_FOUND", "INVALID_OPTION"].contains(&reason(&status).1.as_str()),
+            "{status:?}"
+        );
+        // grpc's own clients take 8 KiB of headers; a character here is six bytes of them.
+        assert!(
+            status.message().len() + status.details().len() < 4_000,
+            "{}",
+            status.message().len()
+        );
+    }
+    let repeated = pb::DetectOptions {
+        labels: vec!["beta".into(); 10_000],
+        ..Default::default()
+    };
+    let reply = client
+        .detect(pb::DetectRequest {
+            options: Some(repeated),
+            ..good()
+        })
+        .await
+        .unwrap();
+    assert_eq!(
+        reply.into_inner().effective_options.unwrap().labels,
+        ["beta"]
+    );
+}
