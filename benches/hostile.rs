@@ -30,10 +30,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clap::Parser;
-use http::Request;
+use http::{Request, Response};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
-use hyper::body::Frame;
+use hyper::body::{Frame, Incoming};
 use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::AsyncWriteExt;
@@ -178,16 +178,7 @@ async fn misbehave(server: &server::Server, bomb: Bytes) -> Vec<(&'static str, S
             full(message),
         ))
         .await;
-    told.push((
-        "gzip bomb",
-        match answer {
-            Ok(response) => format!(
-                "{:?}",
-                Status::from_header_map(response.headers()).map(|status| status.code())
-            ),
-            Err(error) => error.to_string(),
-        },
-    ));
+    told.push(("gzip bomb", code(answer)));
     let large = "a".repeat(1 << 20);
     let answer = connect(server)
         .await
@@ -197,14 +188,19 @@ async fn misbehave(server: &server::Server, bomb: Bytes) -> Vec<(&'static str, S
             full(framed(0, 0)),
         ))
         .await;
-    told.push((
-        "a megabyte of headers",
-        answer.map_or_else(
-            |error| error.to_string(),
-            |response| response.status().to_string(),
-        ),
-    ));
+    told.push(("a megabyte of headers", code(answer)));
     told
+}
+
+/// What a call was told: its status, or why there was none.
+fn code(answer: hyper::Result<Response<Incoming>>) -> String {
+    match answer {
+        Ok(response) => Status::from_header_map(response.headers()).map_or_else(
+            || format!("no status in {}", response.status()),
+            |status| format!("{:?}", status.code()),
+        ),
+        Err(error) => error.to_string(),
+    }
 }
 
 async fn connect(server: &server::Server) -> SendRequest<Body> {

@@ -45,6 +45,10 @@ use health::HealthKeeper;
 use pb::detection_service_server::DetectionServiceServer;
 use request_id::RequestIds;
 
+/// The largest message to health and reflection, in bytes: they are asked by name, and are not counted by
+/// admission, so what they could be made to hold must be small by itself.
+const MAX_QUESTION: usize = 4 << 10;
+
 /// The door's settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -86,7 +90,8 @@ pub struct Shutdown {
 /// Serves gRPC on `listener` until told to stop, then ends within the grace period.
 pub async fn serve(listener: Listener, config: &Config, detector: Detector, shutdown: Shutdown) {
     let health = HealthKeeper::new(detector.readiness());
-    let health_service = HealthServer::new(health.service());
+    let health_service =
+        HealthServer::new(health.service()).max_decoding_message_size(MAX_QUESTION);
     let kept = tokio::spawn(health.keep(shutdown.draining.clone(), shutdown.stop.clone()));
 
     let detection = DetectionServiceServer::new(unary::Service::new(detector.clone()))
@@ -104,7 +109,11 @@ pub async fn serve(listener: Listener, config: &Config, detector: Detector, shut
         };
         // Tools know the one or the other.
         match (configure().build_v1(), configure().build_v1alpha()) {
-            (Ok(v1), Ok(v1alpha)) => routes = routes.add_service(v1).add_service(v1alpha),
+            (Ok(v1), Ok(v1alpha)) => {
+                routes = routes
+                    .add_service(v1.max_decoding_message_size(MAX_QUESTION))
+                    .add_service(v1alpha.max_decoding_message_size(MAX_QUESTION));
+            }
             (Err(error), _) | (_, Err(error)) => {
                 tracing::error!(%error, "reflection is not available")
             }

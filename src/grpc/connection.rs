@@ -22,9 +22,11 @@ const WINDOW: u32 = 8 << 20;
 /// Largest frame: fewer headers and wake-ups a picture than the protocol's 16 KiB.
 const MAX_FRAME: u32 = 256 << 10;
 
-/// All headers of a call together, in bytes as the protocol counts them. Ours are a few hundred; tokens of
-/// several kilobytes occur.
-const MAX_HEADERS: u32 = 16 << 10;
+/// All headers of a call together that are read at all, in bytes as the protocol counts them. The gate refuses
+/// far smaller ones; but what is refused here ends a call without a gRPC status, or even the connection with
+/// everybody's calls on it, and clients take either for something to try again. A connection holds the headers
+/// of one call at a time.
+const MAX_HEADERS_READ: u32 = 2 << 20;
 
 /// Calls that a client may start and reset before they were looked at. A flood of such is an attack that costs
 /// the sender nothing; a client that gives up a thousand calls at once is none.
@@ -91,7 +93,7 @@ pub(super) async fn serve(
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)
         .max_frame_size(MAX_FRAME)
-        .max_header_list_size(MAX_HEADERS)
+        .max_header_list_size(MAX_HEADERS_READ)
         .max_concurrent_streams(config.max_streams)
         .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
         .keep_alive_interval(KEEPALIVE_INTERVAL)

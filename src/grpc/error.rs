@@ -10,6 +10,14 @@ pub enum CallError {
     /// The use case refused or failed.
     #[error(transparent)]
     Detect(#[from] DetectError),
+    /// A call's headers are larger than any may be.
+    #[error("headers of {size} bytes are above the limit of {limit} bytes")]
+    HeadersTooLarge {
+        /// All of them together, in bytes as HTTP/2 counts them: 32 for each beside its name and value.
+        size: usize,
+        /// The limit, in bytes.
+        limit: usize,
+    },
     /// A message is larger than any may be.
     #[error("a message of {size} bytes is above the limit of {limit} bytes")]
     MessageTooLarge {

@@ -1,6 +1,6 @@
 //! The gate: what is decided about a call on its headers, before any of its message is read.
 //!
-//! Outside in: the call gets its name and its deadline; health and reflection pass; everything else is refused
+//! Outside in: the call gets its name and its deadline, and is refused if its headers are too large; health and reflection pass; everything else is refused
 //! at once while the server drains or the line is full, and else goes on with a [`GuardedBody`]. On the way
 //! back a status that tonic made of a message it could not read gets our code and reason. Bearer tokens have
 //! their place between the name and the refusals.
@@ -13,6 +13,7 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use futures_util::FutureExt;
+use http::HeaderMap;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 use tracing::Instrument;
@@ -24,6 +25,13 @@ use super::health::SERVICE;
 use super::request_id::{self, RequestIds};
 use super::status::status;
 use crate::pipeline::Detector;
+
+/// All headers of a call together, in bytes as HTTP/2 counts them. Usual ones are a few hundred; tokens of several
+/// kilobytes occur. grpc's own libraries draw the line at the same size.
+const MAX_HEADERS: usize = 16 << 10;
+
+/// What HTTP/2 counts for each header beside its name and value (RFC 9113, 6.5.2).
+const HEADER_OVERHEAD: usize = 32;
 
 /// What the gate decides by.
 #[derive(Debug, Clone)]
@@ -48,6 +56,11 @@ pub(super) async fn pass(State(gate): State<Gate>, request: Request, next: Next)
 
 impl Gate {
     async fn answer(&self, request: Request, next: Next) -> Response {
+        let size = headers_size(request.headers());
+        if size > MAX_HEADERS {
+            let limit = MAX_HEADERS;
+            return refuse(&CallError::HeadersTooLarge { size, limit });
+        }
         let request = deadline::stamp(request);
         if !is_detection(request.uri().path()) {
             return next.run(request).await;
@@ -110,6 +123,13 @@ fn is_detection(path: &str) -> bool {
     path.strip_prefix('/')
         .and_then(|path| path.strip_prefix(SERVICE))
         .is_some_and(|rest| rest.starts_with('/'))
+}
+
+fn headers_size(headers: &HeaderMap) -> usize {
+    let sizes = headers
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len() + HEADER_OVERHEAD);
+    sizes.sum()
 }
 
 fn refuse(error: &CallError) -> Response {

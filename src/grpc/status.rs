@@ -21,6 +21,7 @@ const DOMAIN: &str = "detectd";
 pub(super) fn classify(error: &CallError) -> (Code, &'static str) {
     match error {
         CallError::Detect(error) => classify_detect(error),
+        CallError::HeadersTooLarge { .. } => (Code::ResourceExhausted, "HEADERS_TOO_LARGE"),
         CallError::MessageTooLarge { .. } => (Code::ResourceExhausted, "MESSAGE_TOO_LARGE"),
         CallError::MessageStalled { .. } => (Code::DeadlineExceeded, "MESSAGE_STALLED"),
         CallError::MalformedMessage(_) => (Code::InvalidArgument, "MALFORMED_MESSAGE"),
@@ -84,6 +85,9 @@ pub(super) fn status(error: &CallError) -> Status {
 fn metadata(error: &CallError) -> HashMap<String, String> {
     let pairs: Vec<(&str, String)> = match error {
         CallError::Detect(error) => detect_metadata(error),
+        CallError::HeadersTooLarge { size, limit } => {
+            vec![("size", size.to_string()), ("limit", limit.to_string())]
+        }
         CallError::MessageTooLarge { size, limit } => {
             vec![("size", size.to_string()), ("limit", limit.to_string())]
         }

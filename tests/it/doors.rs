@@ -397,17 +397,29 @@ async fn a_megabyte_of_headers_is_refused_and_hurts_nobody() {
     let server = Server::start(&["echo"]).await;
     let mut connection = Connection::open(&server).await;
     let large = "a".repeat(1 << 20);
-    if let Ok(response) = connection
-        .call(DETECT, &[("x-large", &large)], full(good_message()))
-        .await
-    {
-        assert_eq!(response.status(), 431);
+    for path in [DETECT, "/grpc.health.v1.Health/Check"] {
+        let response = connection
+            .call(path, &[("x-large", &large)], full(good_message()))
+            .await
+            .unwrap();
+        let status = status(response).await;
+        assert_eq!(
+            reason(&status),
+            (Code::ResourceExhausted, "HEADERS_TOO_LARGE".into()),
+            "{path}"
+        );
+        assert!(
+            status.message().ends_with("above the limit of 16384 bytes"),
+            "{status}"
+        );
     }
-    server
-        .client()
-        .detect(request(flat_png([1, 2, 3], 16)))
+    // The connection, and everybody's calls on it, live on.
+    let usual = "a".repeat(8 << 10);
+    let response = connection
+        .call(DETECT, &[("x-usual", &usual)], full(good_message()))
         .await
         .unwrap();
+    assert_eq!(status(response).await.code(), Code::Ok);
 }
 
 #[tokio::test(flavor = "multi_thread")]
