@@ -216,12 +216,24 @@ impl Config {
         if connection.handshake_timeout.is_zero() {
             return Err("grpc.connection.handshake_timeout: 0s is not above 0".to_owned());
         }
+        if !self.grpc.names_a_header() {
+            return Err(format!(
+                "grpc.source_header: {:?} is no header's name",
+                self.grpc.source_header
+            ));
+        }
+        if self.pipeline.devices.watchdog.is_zero() {
+            return Err("pipeline.devices.watchdog: 0s is not above 0".to_owned());
+        }
         let admission = &self.pipeline.admission;
         if !(1..=1_000_000).contains(&admission.max_requests) {
             return Err(format!(
                 "pipeline.admission.max_requests: {} is not in 1..=1000000",
                 admission.max_requests
             ));
+        }
+        if admission.max_wait.is_zero() {
+            return Err("pipeline.admission.max_wait: 0s is not above 0".to_owned());
         }
         if admission.max_bytes < message as u64 {
             return Err(format!(

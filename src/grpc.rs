@@ -5,7 +5,7 @@
 //! | [`pb`] | the generated types, which stay in this room |
 //! | [`address`], [`listener`], [`connection`] | sockets, the accept loop, one connection's life |
 //! | [`gate`] | what is decided on a call's headers |
-//! | [`request_id`], [`deadline`] | two of those headers |
+//! | [`request_id`], [`deadline`], [`caller`] | some of those headers |
 //! | [`body`] | a message's size, known before it is held |
 //! | [`unary`] | `DetectionService` |
 //! | [`convert`] | the contract's messages from and to the project's types |
@@ -16,6 +16,7 @@
 
 pub mod address;
 mod body;
+mod caller;
 pub mod connection;
 mod convert;
 mod deadline;
@@ -59,6 +60,9 @@ pub struct Config {
     pub max_message_size: usize,
     /// Whether clients may ask what services there are.
     pub reflection: bool,
+    /// The header in which a trusted proxy names whose call it is, so that sources share alike; empty is none, and a
+    /// source is its address. Whoever can set it can pass for anybody: set it only behind a proxy that does.
+    pub source_header: String,
     /// What a connection may do.
     pub connection: connection::Config,
 }
@@ -70,8 +74,18 @@ impl Default for Config {
             // 32 MiB: a 50-megapixel JPEG of good quality fits.
             max_message_size: 32 << 20,
             reflection: true,
+            source_header: String::new(),
             connection: connection::Config::default(),
         }
+    }
+}
+
+// === impl Config ===
+
+impl Config {
+    /// Whether [`Config::source_header`] is empty, or a name that a header can have.
+    pub fn names_a_header(&self) -> bool {
+        self.source_header.is_empty() || self.source_header.parse::<http::HeaderName>().is_ok()
     }
 }
 
@@ -125,6 +139,7 @@ pub async fn serve(listener: Listener, config: &Config, detector: Detector, shut
             max_size: config.max_message_size as u64,
             patience: config.connection.message_patience,
         },
+        source_header: config.source_header.parse().ok(),
         names: Arc::new(RequestIds::new()),
     };
     let router = routes.prepare().into_axum_router();

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`detector`] | the use case, called by every door |
 //! | [`request`], [`error`] | what goes in and comes out |
-//! | [`admission`] | how many requests may wait |
+//! | [`admission`], [`caller`] | how many requests may wait, and whose |
 //! | [`registry`], [`placement`], [`served`] | which models are served, on which devices, and what a request needs of one |
 //! | [`memory`] | what all of it may hold, added up |
 //! | [`readiness`] | the models' states, for health and lists |
@@ -16,6 +16,7 @@
 //! knows nothing of gRPC or HTTP.
 
 pub mod admission;
+pub mod caller;
 pub mod cpu_pool;
 pub mod detector;
 pub mod error;
@@ -32,12 +33,14 @@ mod wait_gauge;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::time::Duration;
 
 use prometheus_client::registry::Registry as MetricsRegistry;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 pub use admission::AdmissionPermit;
+pub use caller::{Caller, Source};
 pub use detector::Detector;
 pub use error::DetectError;
 pub use readiness::{ModelState, ModelStatus, Readiness, ReadyModel};
@@ -70,6 +73,27 @@ pub struct Config {
     pub cpu: cpu_pool::Config,
     /// What is refused from a picture's header.
     pub decode: DecodeLimits,
+    /// What becomes of instances that fail.
+    pub devices: DevicesConfig,
+}
+
+/// What becomes of instances that fail.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DevicesConfig {
+    /// An instance that is this long over a batch, and twenty times as long as such a batch takes, hangs, and is
+    /// replaced.
+    #[serde(with = "humantime_serde")]
+    pub watchdog: Duration,
+}
+
+impl Default for DevicesConfig {
+    fn default() -> Self {
+        Self {
+            // Longer than any single run of a detector, on any device that one would use.
+            watchdog: Duration::from_secs(10),
+        }
+    }
 }
 
 /// The pipeline, not yet running.
@@ -101,9 +125,13 @@ impl Pipeline {
         let pool = CpuPool::new(&config.cpu)?;
         let device_metrics = crate::device::Metrics::register(metrics);
         let metrics = Metrics::register(metrics);
+        let policy = scheduling::Policy {
+            workers: config.cpu.workers(),
+            max_wait: config.admission.max_wait,
+        };
         let scheduling = scheduling::Config {
             max_waiting: config.admission.max_requests,
-            workers: config.cpu.workers(),
+            policy,
             max_instances: placement::MAX_INSTANCES,
         };
         let (completions, receiver) = scheduling::completions(&scheduling);
@@ -122,6 +150,7 @@ impl Pipeline {
             runtime,
             machine: placement::Machine::here(),
             niceness: config.cpu.niceness,
+            watchdog: config.devices.watchdog,
             pool,
             instances,
             completions,

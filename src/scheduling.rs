@@ -5,7 +5,10 @@
 //! | file | job |
 //! |---|---|
 //! | [`deadline`] | the instant after which nobody reads the answer |
-//! | [`line`] | the waiting line of one model: requests still encoded |
+//! | [`event`] | what happens, and what is decided: the words of the machine |
+//! | [`estimate`] | what a thing usually takes, learned |
+//! | [`fair`] | whose turn it is among those who share alike |
+//! | [`line`] | the waiting line: requests still encoded, by priority, source, stream and deadline |
 //! | [`shelf`] | the ready shelf of one model: tensors prepared, waiting for a device |
 //! | [`bucket`] | batch sizes, what each costs, which to use |
 //! | [`machine`] | the state machine over all of them: `(state, event, now) -> (state, actions)` |
@@ -19,6 +22,9 @@
 pub mod batcher;
 pub mod bucket;
 pub mod deadline;
+mod estimate;
+pub mod event;
+mod fair;
 mod line;
 pub mod machine;
 mod message;
@@ -27,4 +33,8 @@ mod shelf;
 pub use batcher::{Batcher, Completions, Config, Full, Stages, Ticket, Worker, completions};
 pub use bucket::BatchBucket;
 pub use deadline::Deadline;
-pub use machine::{Arrival, InstanceKey, ModelKey, Outcome, Placement, RequestId};
+pub use event::{
+    Action, Arrival, Event, InstanceKey, ModelKey, Outcome, Placement, Priority, RequestId, Share,
+    SourceKey, StreamKey,
+};
+pub use machine::{Machine, Policy};

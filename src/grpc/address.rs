@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 
+use super::caller::Peer;
+
 /// How a Unix socket's path is told from a host.
 const UNIX: &str = "unix:";
 
@@ -87,18 +89,19 @@ impl Listener {
         &self.bound
     }
 
-    /// Takes the next connection.
-    pub(super) async fn accept(&self) -> io::Result<Box<dyn Stream>> {
+    /// Takes the next connection, and says who is at its other end.
+    pub(super) async fn accept(&self) -> io::Result<(Box<dyn Stream>, Peer)> {
         match &self.socket {
             Socket::Tcp(socket) => {
-                let (stream, _peer) = socket.accept().await?;
+                let (stream, peer) = socket.accept().await?;
                 // Replies are small and each is awaited.
                 if let Err(error) = stream.set_nodelay(true) {
                     tracing::debug!(%error, "nodelay cannot be set");
                 }
-                Ok(Box::new(stream))
+                // An IPv4 address that came over an IPv6 socket is the same machine.
+                Ok((Box::new(stream), Peer(Some(peer.ip().to_canonical()))))
             }
-            Socket::Unix(socket, _file) => Ok(Box::new(socket.accept().await?.0)),
+            Socket::Unix(socket, _file) => Ok((Box::new(socket.accept().await?.0), Peer(None))),
         }
     }
 }

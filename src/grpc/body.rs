@@ -17,7 +17,7 @@ use tonic::Status;
 
 use super::error::CallError;
 use super::status::status;
-use crate::pipeline::{AdmissionPermit, Detector};
+use crate::pipeline::{AdmissionPermit, Caller, Detector};
 
 /// The flag and the length.
 const PREFIX: usize = 5;
@@ -45,6 +45,7 @@ pub(super) struct GuardedBody {
     inner: Body,
     limits: MessageLimits,
     detector: Detector,
+    caller: Caller,
     slot: PermitSlot,
     state: MessageState,
     /// Armed while a message is due and nothing more has come.
@@ -102,6 +103,7 @@ impl GuardedBody {
         inner: Body,
         limits: MessageLimits,
         detector: Detector,
+        caller: Caller,
         slot: PermitSlot,
         hurried: bool,
     ) -> Self {
@@ -115,6 +117,7 @@ impl GuardedBody {
             inner,
             limits,
             detector,
+            caller,
             slot,
             state,
             timer: None,
@@ -159,7 +162,7 @@ impl GuardedBody {
                 limit: self.limits.max_size,
             });
         }
-        self.slot.put(self.detector.admit(size)?);
+        self.slot.put(self.detector.admit(&self.caller, size)?);
         let by = Instant::now() + self.limits.time_for(size);
         self.state = if size == 0 {
             BETWEEN

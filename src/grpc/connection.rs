@@ -6,7 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http2;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use serde::{Deserialize, Serialize};
@@ -14,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
 
 use super::address::Stream;
+use super::caller::Peer;
 
 /// Flow-control windows of a stream and of a connection. A picture is sent in one go without waiting for
 /// window updates; against the protocol's 64 KiB this about doubles the throughput of 100 KB messages.
@@ -78,6 +82,7 @@ impl Default for Config {
 /// Dropping the future cuts it.
 pub(super) async fn serve(
     stream: Box<dyn Stream>,
+    peer: Peer,
     routes: axum::Router,
     config: &Config,
     stop: &CancellationToken,
@@ -87,6 +92,11 @@ pub(super) async fn serve(
         stream,
         preface_left: PREFACE_LEN,
         heard: heard.clone(),
+    });
+    let routes = TowerToHyperService::new(routes);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        routes.call(request)
     });
     let connection = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
@@ -98,7 +108,7 @@ pub(super) async fn serve(
         .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
         .keep_alive_interval(KEEPALIVE_INTERVAL)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-        .serve_connection(io, TowerToHyperService::new(routes));
+        .serve_connection(io, service);
     let mut connection = pin!(connection);
 
     let mut handshake = pin!(tokio::time::sleep(config.handshake_timeout));

@@ -13,12 +13,13 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use futures_util::FutureExt;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 use tracing::Instrument;
 
 use super::body::{GuardedBody, MessageLimits, PermitSlot};
+use super::caller::{Peer, caller};
 use super::deadline;
 use super::error::CallError;
 use super::health::SERVICE;
@@ -38,6 +39,8 @@ const HEADER_OVERHEAD: usize = 32;
 pub(super) struct Gate {
     pub(super) detector: Detector,
     pub(super) limits: MessageLimits,
+    /// See [`super::Config::source_header`].
+    pub(super) source_header: Option<HeaderName>,
     pub(super) names: Arc<RequestIds>,
 }
 
@@ -65,10 +68,16 @@ impl Gate {
         if !is_detection(request.uri().path()) {
             return next.run(request).await;
         }
-        if let Err(error) = self.detector.opens() {
+        let (mut parts, body) = request.into_parts();
+        let peer = parts.extensions.get().copied().unwrap_or(Peer(None));
+        let caller = match caller(&parts.headers, peer, self.source_header.as_ref()) {
+            Ok(caller) => caller,
+            Err(error) => return refuse(&error),
+        };
+        if let Err(error) = self.detector.opens(&caller) {
             return refuse(&error.into());
         }
-        let (mut parts, body) = request.into_parts();
+        parts.extensions.insert(caller.clone());
         let slot = PermitSlot::default();
         parts.extensions.insert(slot.clone());
         // A stream may be quiet before its first message, as after it.
@@ -77,6 +86,7 @@ impl Gate {
             body,
             self.limits.clone(),
             self.detector.clone(),
+            caller,
             slot,
             hurried,
         );

@@ -36,8 +36,8 @@ pub(super) async fn serve(
             Some(_ended) = connections.join_next() => continue,
             accepted = listener.accept() => accepted,
         };
-        let stream = match accepted {
-            Ok(stream) => stream,
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 failed += 1;
                 if failed.is_power_of_two() {
@@ -61,7 +61,7 @@ pub(super) async fn serve(
         };
         let (routes, config, stop) = (routes.clone(), config.clone(), stop.clone());
         connections.spawn(async move {
-            connection::serve(stream, routes, &config, &stop).await;
+            connection::serve(stream, peer, routes, &config, &stop).await;
             drop(place);
         });
     }

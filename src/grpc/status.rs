@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -16,6 +17,9 @@ use crate::vision::DecodeError;
 
 /// The domain of every reason.
 const DOMAIN: &str = "detectd";
+
+/// Tells a client's automatic retries when to try again.
+const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
 /// Code and reason of an error.
 pub(super) fn classify(error: &CallError) -> (Code, &'static str) {
@@ -48,11 +52,13 @@ fn classify_detect(error: &DetectError) -> (Code, &'static str) {
             },
         ),
         DetectError::Overloaded { .. } => (Code::ResourceExhausted, "QUEUE_FULL"),
+        DetectError::DeadlineInfeasible { .. } => (Code::ResourceExhausted, "DEADLINE_INFEASIBLE"),
         DetectError::DeadlineExceeded => (Code::DeadlineExceeded, "DEADLINE_EXCEEDED"),
         DetectError::Draining => (Code::Unavailable, "DRAINING"),
-        DetectError::Inference(_) | DetectError::Head(_) | DetectError::Panicked { .. } => {
-            (Code::Internal, "INTERNAL")
-        }
+        DetectError::Inference(_)
+        | DetectError::InstanceLost
+        | DetectError::Head(_)
+        | DetectError::Panicked { .. } => (Code::Internal, "INTERNAL"),
     }
 }
 
@@ -75,10 +81,18 @@ fn clip(text: &str, most: usize) -> String {
 pub(super) fn status(error: &CallError) -> Status {
     let (code, reason) = classify(error);
     let mut details = ErrorDetails::with_error_info(reason, DOMAIN, metadata(error));
-    if let CallError::Detect(DetectError::Overloaded { retry_after }) = error {
+    let mut trailers = MetadataMap::new();
+    if let CallError::Detect(
+        DetectError::Overloaded { retry_after } | DetectError::DeadlineInfeasible { retry_after },
+    ) = error
+    {
         details.set_retry_info(Some(*retry_after));
+        // The same for gRPC's own retries, which read no details (gRFC A6).
+        let millis = i32::try_from(retry_after.as_millis()).unwrap_or(i32::MAX);
+        trailers.insert(PUSHBACK, millis.into());
     }
-    Status::with_error_details(code, clip(&error.to_string(), MAX_MESSAGE), details)
+    let text = clip(&error.to_string(), MAX_MESSAGE);
+    Status::with_error_details_and_metadata(code, text, details, trailers)
 }
 
 /// The numbers and names in an error's text, for programs.
@@ -120,12 +134,16 @@ fn detect_metadata(error: &DetectError) -> Vec<(&'static str, String)> {
         DetectError::Picture(DecodeError::FrameSizeMismatch { expected, got }) => {
             vec![("expected", expected.to_string()), ("got", got.to_string())]
         }
-        DetectError::Overloaded { retry_after } => vec![("retry_after_ms", millis(*retry_after))],
+        DetectError::Overloaded { retry_after }
+        | DetectError::DeadlineInfeasible { retry_after } => {
+            vec![("retry_after_ms", millis(*retry_after))]
+        }
         DetectError::NoDefaultModel { .. }
         | DetectError::Picture(_)
         | DetectError::DeadlineExceeded
         | DetectError::Draining
         | DetectError::Inference(_)
+        | DetectError::InstanceLost
         | DetectError::Head(_)
         | DetectError::Panicked { .. } => Vec::new(),
     }

@@ -46,11 +46,12 @@ impl DetectionService for Service {
             .extensions()
             .get::<PermitSlot>()
             .and_then(PermitSlot::take);
+        let caller = request.extensions().get().cloned().unwrap_or_default();
         let answer = async {
             let request = convert::request(request.into_inner(), deadline)?;
             let permit = match permit {
                 Some(permit) => permit,
-                None => self.detector.admit(request.image.len() as u64)?,
+                None => self.detector.admit(&caller, request.image.len() as u64)?,
             };
             self.detector.detect(request, permit).await
         };
@@ -95,7 +96,7 @@ fn log_fault(error: &DetectError) {
     match error {
         DetectError::Head(cause) => tracing::error!(%cause, "a network's output cannot be read"),
         // Logged where they happened, with what was known there.
-        DetectError::Inference(_) | DetectError::Panicked { .. } => {}
+        DetectError::Inference(_) | DetectError::InstanceLost | DetectError::Panicked { .. } => {}
         // Not faults of ours.
         DetectError::ModelNotFound { .. }
         | DetectError::NoDefaultModel { .. }
@@ -103,6 +104,7 @@ fn log_fault(error: &DetectError) {
         | DetectError::InvalidOption { .. }
         | DetectError::Picture(_)
         | DetectError::Overloaded { .. }
+        | DetectError::DeadlineInfeasible { .. }
         | DetectError::DeadlineExceeded
         | DetectError::Draining => {}
     }

@@ -1,13 +1,22 @@
-//! Admission: how many requests, and how many bytes of them, may wait at a time.
+//! Admission: how many requests, and how many bytes of them, may wait at a time, and of whom.
 //!
 //! A permit is taken before a request enters the line and travels with its encoded picture. It is given back
 //! when those bytes are gone, which is when the picture has been decoded, or the request has been let go. So
 //! what is bounded here is exactly what the line holds.
+//!
+//! A source may have as much as some multiple of what is free (dynamic thresholds: Choudhury and Hahne, 1998). One
+//! alone gets nearly everything; the longer the line, the less may any one have of it, so that the longest share
+//! is refused first and there is always a little room for whoever has none. Batch work has a smaller multiple and
+//! is refused before interactive work is.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+use super::caller::{Caller, Source};
+use crate::scheduling::{Priority, SourceKey};
 
 /// The bounds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +28,9 @@ pub struct Config {
     pub max_requests: usize,
     /// Bytes of encoded pictures that may wait at a time.
     pub max_bytes: u64,
+    /// How long a request without a deadline may have to wait. One that would have to wait longer is refused.
+    #[serde(with = "humantime_serde")]
+    pub max_wait: Duration,
 }
 
 impl Default for Config {
@@ -26,9 +38,18 @@ impl Default for Config {
         Self {
             max_requests: 512,
             max_bytes: 512 << 20,
+            // Somebody who waits for an answer without saying for how long has usually gone by then.
+            max_wait: Duration::from_secs(10),
         }
     }
 }
+
+/// As many times what is free may a source have waiting. One alone gets eight ninths of the whole; sixteen greedy ones
+/// get a sixteenth each, but for a hundredth that stays free.
+const INTERACTIVE_MULTIPLE: u64 = 8;
+
+/// Batch work leaves half of the room to others.
+const BATCH_MULTIPLE: u64 = 1;
 
 /// Lets requests in, or says that there is no room. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -39,8 +60,27 @@ pub struct Admission {
 #[derive(Debug)]
 struct State {
     config: Config,
-    requests: AtomicU64,
-    bytes: AtomicU64,
+    room: Mutex<Room>,
+}
+
+/// What is taken, in all and by each source that has anything.
+#[derive(Debug, Default)]
+struct Room {
+    all: Taken,
+    sources: HashMap<Source, Share>,
+    next_key: u64,
+}
+
+#[derive(Debug)]
+struct Share {
+    key: SourceKey,
+    taken: Taken,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Taken {
+    requests: u64,
+    bytes: u64,
 }
 
 /// A request's right to wait. Dropping it makes room for another.
@@ -48,6 +88,8 @@ struct State {
 #[must_use = "dropping a permit gives its place away"]
 pub struct AdmissionPermit {
     state: Arc<State>,
+    caller: Caller,
+    key: SourceKey,
     bytes: u64,
 }
 
@@ -62,69 +104,165 @@ impl Admission {
         Self {
             state: Arc::new(State {
                 config,
-                requests: AtomicU64::new(0),
-                bytes: AtomicU64::new(0),
+                room: Mutex::default(),
             }),
         }
     }
 
-    /// Takes a permit for one request of `bytes`, or none when either bound would be passed. A single request
-    /// larger than the whole byte bound would never fit: the message limit has to be below it.
+    /// Takes a permit for one request of `bytes`, or none when a bound would be passed, or the caller's share of it. A
+    /// single request larger than the whole byte bound would never fit: the message limit has to be below it.
     ///
     /// # Errors
     /// [`Overloaded`] when there is no room.
-    pub fn admit(&self, bytes: u64) -> Result<AdmissionPermit, Overloaded> {
-        let State {
-            config,
-            requests,
-            bytes: used,
-        } = &*self.state;
-        take(requests, 1, config.max_requests as u64)?;
-        if take(used, bytes, config.max_bytes).is_err() {
-            requests.fetch_sub(1, Ordering::Relaxed);
-            return Err(Overloaded);
-        }
+    pub fn admit(&self, caller: &Caller, bytes: u64) -> Result<AdmissionPermit, Overloaded> {
+        let mut room = self.state.lock();
+        let more = Taken { requests: 1, bytes };
+        room.check(&self.state.config, caller, more)?;
+        let key = room.take(&caller.source, more);
         Ok(AdmissionPermit {
             state: self.state.clone(),
+            caller: caller.clone(),
+            key,
             bytes,
         })
     }
 
     /// Whether a request of no bytes at all would be let in now. A door asks before it reads a message.
-    pub fn has_room(&self) -> bool {
-        let State {
-            config,
-            requests,
-            bytes,
-        } = &*self.state;
-        requests.load(Ordering::Relaxed) < config.max_requests as u64
-            && bytes.load(Ordering::Relaxed) < config.max_bytes
+    pub fn has_room(&self, caller: &Caller) -> bool {
+        let room = self.state.lock();
+        let least = Taken {
+            requests: 1,
+            bytes: 1,
+        };
+        room.check(&self.state.config, caller, least).is_ok()
     }
 
     /// Requests that hold a permit.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> u64 {
-        self.state.requests.load(Ordering::Relaxed)
+        self.state.lock().all.requests
+    }
+}
+
+// === impl State ===
+
+impl State {
+    fn lock(&self) -> MutexGuard<'_, Room> {
+        // Nothing that is done under the lock panics half way.
+        self.room.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Room ===
+
+impl Room {
+    /// Whether there is room for `more` of the caller's.
+    fn check(&self, config: &Config, caller: &Caller, more: Taken) -> Result<(), Overloaded> {
+        let multiple = match caller.priority {
+            Priority::Interactive => INTERACTIVE_MULTIPLE,
+            Priority::Batch => BATCH_MULTIPLE,
+        };
+        let own = self
+            .sources
+            .get(&caller.source)
+            .map_or(Taken::default(), |share| share.taken);
+        let within = |limit: u64, all: u64, own: u64, more: u64| {
+            let free = limit.saturating_sub(all);
+            more <= free && (own == 0 || own < multiple.saturating_mul(free))
+        };
+        let requests = within(
+            config.max_requests as u64,
+            self.all.requests,
+            own.requests,
+            more.requests,
+        );
+        let bytes = within(config.max_bytes, self.all.bytes, own.bytes, more.bytes);
+        if requests && bytes {
+            Ok(())
+        } else {
+            Err(Overloaded)
+        }
+    }
+
+    fn take(&mut self, source: &Source, more: Taken) -> SourceKey {
+        self.all = self.all.plus(more);
+        if let Some(share) = self.sources.get_mut(source) {
+            share.taken = share.taken.plus(more);
+            return share.key;
+        }
+        // A name is never used twice: the scheduler may still know the last bearer.
+        let key = SourceKey(self.next_key);
+        self.next_key += 1;
+        let taken = more;
+        self.sources.insert(source.clone(), Share { key, taken });
+        key
+    }
+
+    fn give_back(&mut self, source: &Source, less: Taken) {
+        self.all = self.all.minus(less);
+        if let Some(share) = self.sources.get_mut(source) {
+            share.taken = share.taken.minus(less);
+            if share.taken.requests == 0 {
+                self.sources.remove(source);
+            }
+        }
+    }
+}
+
+// === impl Taken ===
+
+impl Taken {
+    fn plus(self, more: Taken) -> Taken {
+        Taken {
+            requests: self.requests + more.requests,
+            bytes: self.bytes + more.bytes,
+        }
+    }
+
+    fn minus(self, less: Taken) -> Taken {
+        Taken {
+            requests: self.requests - less.requests,
+            bytes: self.bytes - less.bytes,
+        }
     }
 }
 
 // === impl AdmissionPermit ===
 
 impl AdmissionPermit {
+    /// The caller's share, by the name that the scheduler knows it by.
+    pub(super) fn source(&self) -> SourceKey {
+        self.key
+    }
+
+    /// How urgent the caller said that it is.
+    pub(super) fn priority(&self) -> Priority {
+        self.caller.priority
+    }
+
     /// Makes the permit one for `bytes`: a message that was sent compressed turns out larger once it is
     /// inflated. The place is kept either way.
     ///
     /// # Errors
     /// [`Overloaded`] when there is no room for the difference; the permit is then as it was.
     pub fn resize(&mut self, bytes: u64) -> Result<(), Overloaded> {
+        let mut room = self.state.lock();
         match bytes.checked_sub(self.bytes) {
-            Some(more) => take(&self.state.bytes, more, self.state.config.max_bytes)?,
-            None => drop(
-                self.state
-                    .bytes
-                    .fetch_sub(self.bytes - bytes, Ordering::Relaxed),
-            ),
+            Some(0) => {}
+            Some(bytes) => {
+                let more = Taken { requests: 0, bytes };
+                room.check(&self.state.config, &self.caller, more)?;
+                room.take(&self.caller.source, more);
+            }
+            None => {
+                let less = Taken {
+                    requests: 0,
+                    bytes: self.bytes - bytes,
+                };
+                room.give_back(&self.caller.source, less);
+            }
         }
+        drop(room);
         self.bytes = bytes;
         Ok(())
     }
@@ -132,18 +270,12 @@ impl AdmissionPermit {
 
 impl Drop for AdmissionPermit {
     fn drop(&mut self) {
-        self.state.requests.fetch_sub(1, Ordering::Relaxed);
-        self.state.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        let all = Taken {
+            requests: 1,
+            bytes: self.bytes,
+        };
+        self.state.lock().give_back(&self.caller.source, all);
     }
-}
-
-/// Adds `amount` unless that passes `limit`. The counters guard no other memory, so no ordering is needed.
-fn take(counter: &AtomicU64, amount: u64, limit: u64) -> Result<(), Overloaded> {
-    let within = |used: u64| used.checked_add(amount).filter(|total| *total <= limit);
-    counter
-        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, within)
-        .map(drop)
-        .map_err(|_| Overloaded)
 }
 
 #[cfg(test)]
@@ -152,54 +284,140 @@ mod tests {
 
     fn admission(max_requests: usize, max_bytes: u64) -> Admission {
         Admission::new(Config {
+            max_wait: Duration::ZERO,
             max_requests,
             max_bytes,
         })
     }
 
+    fn anybody() -> Caller {
+        Caller::default()
+    }
+
+    fn named(name: &str, priority: Priority) -> Caller {
+        Caller {
+            source: Source::Named(name.into()),
+            priority,
+        }
+    }
+
+    /// As many permits as `caller` gets.
+    fn all_it_gets(admission: &Admission, caller: &Caller) -> Vec<AdmissionPermit> {
+        std::iter::from_fn(|| admission.admit(caller, 1).ok()).collect()
+    }
+
+    #[test]
+    fn one_alone_gets_nearly_everything_and_somebody_else_still_gets_in() {
+        let admission = admission(90, 10_000);
+        let greedy = all_it_gets(&admission, &named("greedy", Priority::Interactive));
+        assert_eq!(greedy.len(), 80);
+        let modest = all_it_gets(&admission, &named("modest", Priority::Interactive));
+        assert!(modest.len() >= 8, "{}", modest.len());
+    }
+
+    #[test]
+    fn the_longest_share_is_refused_first() {
+        let admission = admission(90, 10_000);
+        let mut greedy = all_it_gets(&admission, &named("greedy", Priority::Interactive));
+        let modest = all_it_gets(&admission, &named("modest", Priority::Interactive));
+        // Room is made, by the greedy one. It does not get it back.
+        greedy.truncate(70);
+        assert!(
+            admission
+                .admit(&named("greedy", Priority::Interactive), 1)
+                .is_ok()
+        );
+        greedy.truncate(60);
+        let more = all_it_gets(&admission, &named("modest", Priority::Interactive));
+        assert!(modest.len() + more.len() > 15);
+    }
+
+    #[test]
+    fn sixteen_greedy_sources_get_much_the_same() {
+        let admission = admission(512, 100_000);
+        let callers: Vec<Caller> = (0..16)
+            .map(|n| named(&n.to_string(), Priority::Interactive))
+            .collect();
+        let mut held: Vec<Vec<AdmissionPermit>> = callers.iter().map(|_| Vec::new()).collect();
+        for _ in 0..600 {
+            for (caller, held) in callers.iter().zip(&mut held) {
+                held.extend(admission.admit(caller, 1).ok());
+            }
+        }
+        let counts: Vec<usize> = held.iter().map(Vec::len).collect();
+        assert!(
+            counts.iter().all(|count| (30..=33).contains(count)),
+            "{counts:?}"
+        );
+    }
+
+    #[test]
+    fn batch_work_is_refused_before_interactive_work_is() {
+        let admission = admission(100, 10_000);
+        let batch = all_it_gets(&admission, &named("batch", Priority::Batch));
+        assert_eq!(batch.len(), 50);
+        let interactive = all_it_gets(&admission, &named("people", Priority::Interactive));
+        assert!(interactive.len() > 40, "{}", interactive.len());
+    }
+
+    #[test]
+    fn a_source_is_forgotten_with_its_last_permit_and_its_name_is_not_used_again() {
+        let admission = admission(10, 100);
+        let first = admission.admit(&anybody(), 1).unwrap();
+        let second = admission.admit(&anybody(), 1).unwrap();
+        let key = first.source();
+        assert_eq!(second.source(), key);
+        drop((first, second));
+        assert!(admission.state.lock().sources.is_empty());
+        assert_ne!(admission.admit(&anybody(), 1).unwrap().source(), key);
+    }
+
     #[test]
     fn requests_beyond_the_count_are_refused_until_one_leaves() {
         let admission = admission(2, 1_000);
-        let first = admission.admit(1).unwrap();
-        let _second = admission.admit(1).unwrap();
-        assert_eq!(admission.admit(1).unwrap_err(), Overloaded);
+        let first = admission.admit(&anybody(), 1).unwrap();
+        let _second = admission.admit(&anybody(), 1).unwrap();
+        assert_eq!(admission.admit(&anybody(), 1).unwrap_err(), Overloaded);
         drop(first);
-        assert!(admission.admit(1).is_ok());
+        assert!(admission.admit(&anybody(), 1).is_ok());
     }
 
     #[test]
     fn requests_beyond_the_bytes_are_refused_and_take_no_place() {
         let admission = admission(10, 100);
-        let _first = admission.admit(60).unwrap();
-        assert_eq!(admission.admit(41).unwrap_err(), Overloaded);
+        let _first = admission.admit(&anybody(), 60).unwrap();
+        assert_eq!(admission.admit(&anybody(), 41).unwrap_err(), Overloaded);
         assert_eq!(admission.waiting(), 1);
-        let second = admission.admit(40).unwrap();
+        let second = admission.admit(&anybody(), 40).unwrap();
         drop(second);
-        assert_eq!(admission.admit(u64::MAX).unwrap_err(), Overloaded);
+        assert_eq!(
+            admission.admit(&anybody(), u64::MAX).unwrap_err(),
+            Overloaded
+        );
         assert_eq!(admission.waiting(), 1);
     }
 
     #[test]
     fn a_permit_grows_only_as_far_as_there_is_room_and_gives_back_what_it_grew_to() {
         let admission = admission(10, 100);
-        let mut permit = admission.admit(10).unwrap();
+        let mut permit = admission.admit(&anybody(), 10).unwrap();
         permit.resize(90).unwrap();
         assert_eq!(permit.resize(101).unwrap_err(), Overloaded);
-        assert!(admission.admit(11).is_err());
+        assert!(admission.admit(&anybody(), 11).is_err());
         permit.resize(5).unwrap();
-        let other = admission.admit(95).unwrap();
+        let other = admission.admit(&anybody(), 95).unwrap();
         drop((permit, other));
-        assert!(admission.admit(100).is_ok());
+        assert!(admission.admit(&anybody(), 100).is_ok());
     }
 
     #[test]
     fn there_is_room_until_either_bound_is_reached() {
         let by_count = admission(1, 100);
-        assert!(by_count.has_room());
-        let _one = by_count.admit(1).unwrap();
-        assert!(!by_count.has_room());
+        assert!(by_count.has_room(&anybody()));
+        let _one = by_count.admit(&anybody(), 1).unwrap();
+        assert!(!by_count.has_room(&anybody()));
         let by_bytes = admission(10, 100);
-        let _all = by_bytes.admit(100).unwrap();
-        assert!(!by_bytes.has_room());
+        let _all = by_bytes.admit(&anybody(), 100).unwrap();
+        assert!(!by_bytes.has_room(&anybody()));
     }
 }

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::admission::{Admission, AdmissionPermit, Overloaded};
+use super::caller::Caller;
 use super::error::DetectError;
 use super::metrics::Metrics;
 use super::readiness::Readiness;
@@ -16,7 +17,7 @@ use super::request::{DetectRequest, Detections};
 use super::stages::{Call, Waiting};
 use super::timings::Received;
 use super::wait_gauge::WaitGauge;
-use crate::scheduling::Batcher;
+use crate::scheduling::{Arrival, Batcher, Deadline, Share, StreamKey};
 
 /// Answers requests. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -36,11 +37,11 @@ impl Detector {
     ///
     /// # Errors
     /// [`DetectError::Draining`] and [`DetectError::Overloaded`].
-    pub fn opens(&self) -> Result<(), DetectError> {
+    pub fn opens(&self, caller: &Caller) -> Result<(), DetectError> {
         if self.stop.is_cancelled() {
             return Err(DetectError::Draining);
         }
-        if !self.admission.has_room() {
+        if !self.admission.has_room(caller) {
             return Err(self.overloaded());
         }
         Ok(())
@@ -50,9 +51,9 @@ impl Detector {
     ///
     /// # Errors
     /// [`DetectError::Overloaded`] when there is no room.
-    pub fn admit(&self, bytes: u64) -> Result<AdmissionPermit, DetectError> {
+    pub fn admit(&self, caller: &Caller, bytes: u64) -> Result<AdmissionPermit, DetectError> {
         self.admission
-            .admit(bytes)
+            .admit(caller, bytes)
             .map_err(|Overloaded| self.overloaded())
     }
 
@@ -116,10 +117,16 @@ impl Detector {
         if permit.resize(request.image.len() as u64).is_err() {
             return Err(self.overloaded());
         }
+        let share = Share {
+            source: permit.source(),
+            stream: StreamKey::CALLS,
+        };
+        let priority = permit.priority();
         let (answer, answered) = oneshot::channel();
         let key = model.key;
         let waiting = Waiting {
             call: Call {
+                has_deadline: request.deadline != Deadline::NEVER,
                 model,
                 options,
                 answer,
@@ -129,7 +136,15 @@ impl Detector {
             received,
             permit,
         };
-        let Ok(ticket) = self.batcher.arrive(key, request.deadline, waiting) else {
+        let arrival = |id| Arrival {
+            id,
+            model: key,
+            share,
+            priority,
+            deadline: request.deadline,
+            payload: waiting,
+        };
+        let Ok(ticket) = self.batcher.arrive(arrival) else {
             return Err(self.overloaded());
         };
         self.metrics.admitted.inc();

@@ -50,6 +50,12 @@ pub enum DetectError {
         /// When it makes sense to try again.
         retry_after: Duration,
     },
+    /// It could not have been answered before the caller's deadline.
+    #[error("the request cannot be answered before its deadline; try again in {} ms, or with a later one", retry_after.as_millis())]
+    DeadlineInfeasible {
+        /// When such a request could be.
+        retry_after: Duration,
+    },
     /// The caller's deadline passed.
     #[error("the deadline passed before the answer was ready")]
     DeadlineExceeded,
@@ -59,6 +65,9 @@ pub enum DetectError {
     /// The network could not be run on this picture, alone.
     #[error("the network failed on this picture")]
     Inference(#[source] EngineError),
+    /// Two instances in turn broke down with it.
+    #[error("two instances of the model broke down with this picture")]
+    InstanceLost,
     /// The network's output cannot be read.
     #[error("the network's output cannot be read")]
     Head(#[from] HeadError),

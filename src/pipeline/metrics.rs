@@ -20,6 +20,8 @@ pub(super) enum LetGoReason {
     Expired,
     Abandoned,
     NoInstance,
+    Infeasible,
+    Lost,
 }
 
 /// What this room counts. `Default` gives unregistered ones, for tests.
@@ -76,6 +78,8 @@ impl Metrics {
             Outcome::Expired => LetGoReason::Expired,
             Outcome::Abandoned => LetGoReason::Abandoned,
             Outcome::NoInstance => LetGoReason::NoInstance,
+            Outcome::Infeasible { .. } => LetGoReason::Infeasible,
+            Outcome::Lost => LetGoReason::Lost,
         };
         self.let_go.get_or_create(&LetGo { reason }).inc();
     }

@@ -73,6 +73,7 @@ pub(super) struct Loader {
     pub(super) runtime: Runtime,
     pub(super) machine: Machine,
     pub(super) niceness: i32,
+    pub(super) watchdog: Duration,
     pub(super) pool: CpuPool,
     pub(super) instances: Instances,
     pub(super) completions: Completions<Picture<Context>>,
@@ -224,6 +225,7 @@ impl Registry {
                 buckets: loaded.buckets,
                 max_queue_delay,
                 pipelined: device::pipelined(device),
+                watchdog: loader.watchdog,
             };
             loader.completions.instance_up(key, placement).await;
         }

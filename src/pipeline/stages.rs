@@ -40,6 +40,8 @@ pub(super) struct Waiting {
 /// What a request carries all the way.
 #[derive(Debug)]
 pub(super) struct Call {
+    /// Whether its caller said when the answer has to be there.
+    pub(super) has_deadline: bool,
     pub(super) model: Arc<ServedModel>,
     pub(super) options: EffectiveOptions,
     pub(super) answer: oneshot::Sender<Answer>,
@@ -49,6 +51,7 @@ pub(super) struct Call {
 /// What a request carries beside its tensor.
 #[derive(Debug)]
 pub(super) struct Context {
+    id: RequestId,
     call: Call,
     transform: LetterboxTransform,
     image_size: ImageSize,
@@ -119,30 +122,38 @@ impl Stages<Waiting, Picture<Context>> for PipelineStages {
         self.waits.record(waited);
         let (completions, limits, metrics) =
             (self.completions.clone(), self.limits, self.metrics.clone());
-        let job = move || match prepare(waiting, &limits, &metrics) {
-            Some(picture) => completions.prepared(id, picture),
-            None => completions.prepare_failed(id),
+        let job = move || {
+            let began = Instant::now();
+            match prepare(id, waiting, &limits, &metrics) {
+                Some(picture) => completions.prepared(id, picture, began.elapsed()),
+                None => completions.prepare_failed(id, began.elapsed()),
+            }
         };
         if self.pool.try_start(job).is_err() {
             // The machine counts the workers, so this is a fault of ours: its request is answered by the
             // drop of its channel, its worker is given back.
             tracing::error!("the CPU pool had no room for a job that the scheduler counted");
-            self.completions.prepare_failed(id);
+            self.completions.prepare_failed(id, Duration::ZERO);
         }
     }
 
-    fn run(&mut self, key: InstanceKey, bucket: usize, batch: Vec<Picture<Context>>) {
+    fn run(&mut self, key: InstanceKey, bucket: usize, batch: Vec<(RequestId, Picture<Context>)>) {
+        let batch = batch.into_iter().map(|(_, picture)| picture).collect();
         let refused = match self.instances.lock().get(&key) {
             Some(instance) => instance.try_send((bucket, batch)).err(),
             None => Some((bucket, batch)),
         };
         if let Some((_, batch)) = refused {
             tracing::error!(instance = key.0, "an instance is gone");
-            self.completions.instance_down(key);
-            for picture in batch {
-                self.drop_ready(picture, Outcome::NoInstance);
-            }
+            let name = |picture: Picture<Context>| (picture.context.id, picture);
+            let returned = batch.into_iter().map(name).collect();
+            self.completions.instance_down(key, returned);
         }
+    }
+
+    fn eject(&mut self, key: InstanceKey) {
+        tracing::error!(instance = key.0, "an instance hangs");
+        self.completions.instance_down(key, Vec::new());
     }
 
     fn drop_waiting(&mut self, waiting: Waiting, outcome: Outcome) {
@@ -164,13 +175,23 @@ impl PipelineStages {
                 model: call.model.reference.name.clone(),
                 detail: "no instance of it is running".to_owned(),
             },
+            Outcome::Infeasible { retry_after } if call.has_deadline => {
+                DetectError::DeadlineInfeasible { retry_after }
+            }
+            Outcome::Infeasible { retry_after } => DetectError::Overloaded { retry_after },
+            Outcome::Lost => DetectError::InstanceLost,
         };
         call.answer(Err(error));
     }
 }
 
 /// Decodes and preprocesses, on a CPU worker. `None` when the request has been answered.
-fn prepare(waiting: Waiting, limits: &DecodeLimits, metrics: &Metrics) -> Option<Picture<Context>> {
+fn prepare(
+    id: RequestId,
+    waiting: Waiting,
+    limits: &DecodeLimits,
+    metrics: &Metrics,
+) -> Option<Picture<Context>> {
     let Waiting {
         mut call,
         image,
@@ -199,6 +220,7 @@ fn prepare(waiting: Waiting, limits: &DecodeLimits, metrics: &Metrics) -> Option
             Some(Picture {
                 tensor,
                 context: Context {
+                    id,
                     call,
                     transform,
                     image_size,
@@ -241,7 +263,7 @@ impl Reports<Context> for InstanceReports {
     }
 
     fn batch_finished(&mut self) {
-        self.completions.batch_finished(self.key);
+        self.completions.batch_finished(self.key, None);
     }
 
     fn inferred(&mut self, inferred: Inferred<Context>) {
@@ -253,6 +275,7 @@ impl Reports<Context> for InstanceReports {
             run,
         } = inferred;
         let Context {
+            id: _,
             call,
             transform,
             image_size,
@@ -292,7 +315,7 @@ impl Reports<Context> for InstanceReports {
     }
 
     fn ended(&mut self) {
-        self.completions.instance_down(self.key);
+        self.completions.instance_down(self.key, Vec::new());
     }
 
     fn failed(&mut self, context: Context, error: EngineError) {

@@ -10,10 +10,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
-use super::deadline::Deadline;
-use super::machine::{
-    Action, Arrival, Event, InstanceKey, Machine, ModelKey, Outcome, Placement, RequestId,
-};
+use super::event::{Action, Arrival, Event, InstanceKey, Outcome, Placement, RequestId};
+use super::machine::{Machine, Policy};
 use super::message::{Completion, Request};
 
 /// The actor's settings.
@@ -21,21 +19,25 @@ use super::message::{Completion, Request};
 pub struct Config {
     /// The most requests that admission lets in before they are prepared.
     pub max_waiting: usize,
-    /// CPU workers that prepare requests.
-    pub workers: usize,
+    /// What the machine goes by.
+    pub policy: Policy,
     /// The most model instances there will be.
     pub max_instances: usize,
 }
 
 /// Carries out what the machine decides. Called from the actor's task: every method returns at once.
 pub trait Stages<W, R>: Send + 'static {
-    /// Starts preparing a request on a CPU worker; at most [`Config::workers`] are out at a time. It comes
+    /// Starts preparing a request on a CPU worker; at most [`Policy::workers`] are out at a time. It comes
     /// back through [`Completions::prepared`] or [`Completions::prepare_failed`], whatever happens.
     fn prepare(&mut self, id: RequestId, payload: W, waited: Duration);
 
     /// Hands a batch to an instance: at most one, or two when it is pipelined, are out at a time.
     /// It comes back through [`Completions::batch_finished`].
-    fn run(&mut self, instance: InstanceKey, bucket: usize, batch: Vec<R>);
+    fn run(&mut self, instance: InstanceKey, bucket: usize, batch: Vec<(RequestId, R)>);
+
+    /// Gives up an instance that hangs: takes back what it was given, leaves it behind and reports
+    /// [`Completions::instance_down`].
+    fn eject(&mut self, instance: InstanceKey);
 
     /// Answers a request that is let go before it was prepared.
     fn drop_waiting(&mut self, payload: W, outcome: Outcome);
@@ -87,7 +89,7 @@ pub struct Worker<W, R, S> {
 pub fn completions<R>(config: &Config) -> (Completions<R>, CompletionsReceiver<R>) {
     // Each worker has one request in hand, and each instance at most two batches plus one coming up or going
     // down, so a report always finds room and no worker ever waits for the actor.
-    let (sender, receiver) = mpsc::channel(config.workers + 4 * config.max_instances);
+    let (sender, receiver) = mpsc::channel(config.policy.workers + 4 * config.max_instances);
     (Completions { sender }, CompletionsReceiver(receiver))
 }
 
@@ -109,7 +111,7 @@ impl<W> Batcher<W> {
         let worker = Worker {
             requests,
             completions: completions.0,
-            machine: Machine::new(config.workers),
+            machine: Machine::new(config.policy),
             stages,
             actions: Vec::new(),
         };
@@ -122,23 +124,16 @@ impl<W> Batcher<W> {
         )
     }
 
-    /// Puts a request into the line of `model`.
+    /// Puts a request into the line; `arrival` is given its name.
     ///
     /// # Errors
     /// [`Full`] gives the request back when the actor has fallen behind what admission allows, or stopped.
     pub fn arrive(
         &self,
-        model: ModelKey,
-        deadline: Deadline,
-        payload: W,
+        arrival: impl FnOnce(RequestId) -> Arrival<W>,
     ) -> Result<Ticket<W>, Full<W>> {
         let id = RequestId(self.next_id.fetch_add(1, Ordering::Relaxed));
-        let arrival = Arrival {
-            id,
-            model,
-            deadline,
-            payload,
-        };
+        let arrival = arrival(id);
         match self.requests.try_send(Request::Arrived(arrival)) {
             Ok(()) => Ok(Ticket {
                 id,
@@ -184,14 +179,14 @@ impl<W> Drop for Ticket<W> {
 // === impl Completions ===
 
 impl<R> Completions<R> {
-    /// Reports a prepared request.
-    pub fn prepared(&self, id: RequestId, payload: R) {
-        self.send(Completion::Prepared { id, payload });
+    /// Reports a prepared request, with which a worker was busy for so long.
+    pub fn prepared(&self, id: RequestId, payload: R, took: Duration) {
+        self.send(Completion::Prepared { id, payload, took });
     }
 
-    /// Reports a request that could not be prepared and has been answered.
-    pub fn prepare_failed(&self, id: RequestId) {
-        self.send(Completion::PrepareFailed(id));
+    /// Reports a request that could not be prepared and has been answered, likewise.
+    pub fn prepare_failed(&self, id: RequestId, took: Duration) {
+        self.send(Completion::PrepareFailed { id, took });
     }
 
     /// Reports an instance that is warm and idle, and returns once the scheduler knows it: a request that
@@ -203,14 +198,14 @@ impl<R> Completions<R> {
         drop(acknowledged.await);
     }
 
-    /// Reports that an instance is done with a batch.
-    pub fn batch_finished(&self, instance: InstanceKey) {
-        self.send(Completion::BatchFinished(instance));
+    /// Reports that an instance can take another batch, and how long the run on the device was, if it was one run.
+    pub fn batch_finished(&self, instance: InstanceKey, took: Option<Duration>) {
+        self.send(Completion::BatchFinished { instance, took });
     }
 
-    /// Reports that an instance is gone.
-    pub fn instance_down(&self, instance: InstanceKey) {
-        self.send(Completion::InstanceDown(instance));
+    /// Reports that an instance is gone, and what it was given and has not answered.
+    pub fn instance_down(&self, instance: InstanceKey, returned: Vec<(RequestId, R)>) {
+        self.send(Completion::InstanceDown { instance, returned });
     }
 
     fn send(&self, completion: Completion<R>) {
@@ -279,8 +274,12 @@ impl<W, R, S: Stages<W, R>> Worker<W, R, S> {
 
     fn complete(&mut self, completion: Completion<R>) {
         match completion {
-            Completion::Prepared { id, payload } => self.turn(Event::Prepared { id, payload }),
-            Completion::PrepareFailed(id) => self.turn(Event::PrepareFailed(id)),
+            Completion::Prepared { id, payload, took } => {
+                self.turn(Event::Prepared { id, payload, took });
+            }
+            Completion::PrepareFailed { id, took } => {
+                self.turn(Event::PrepareFailed { id, took });
+            }
             Completion::InstanceUp(key, placement, known) => {
                 self.turn(Event::InstanceUp(key, placement));
                 if known.send(()).is_err() {
@@ -290,8 +289,12 @@ impl<W, R, S: Stages<W, R>> Worker<W, R, S> {
                     );
                 }
             }
-            Completion::BatchFinished(key) => self.turn(Event::BatchFinished(key)),
-            Completion::InstanceDown(key) => self.turn(Event::InstanceDown(key)),
+            Completion::BatchFinished { instance, took } => {
+                self.turn(Event::BatchFinished { instance, took });
+            }
+            Completion::InstanceDown { instance, returned } => {
+                self.turn(Event::InstanceDown { instance, returned });
+            }
         }
     }
 
@@ -310,6 +313,7 @@ impl<W, R, S: Stages<W, R>> Worker<W, R, S> {
                     bucket,
                     batch,
                 } => self.stages.run(instance, bucket, batch),
+                Action::Eject(instance) => self.stages.eject(instance),
                 Action::DropWaiting(payload, outcome) => self.stages.drop_waiting(payload, outcome),
                 Action::DropReady(payload, outcome) => self.stages.drop_ready(payload, outcome),
             }

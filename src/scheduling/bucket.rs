@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::estimate::Estimate;
+
 /// A fixed batch size of an instance and the measured duration of one run at it.
 ///
 /// Fewer pictures than `size` are padded to it, so a run costs the same however many are real.
@@ -22,9 +24,45 @@ pub fn bucket_sizes(max_batch_size: usize) -> Vec<usize> {
     sizes
 }
 
-/// An instance's buckets, smallest first; never empty.
+/// How fast a bucket's shape is learned: slowly, since buckets are rarely run at the same moment and the pace changes.
+const SHAPE_GAIN: f64 = 1.0 / 64.0;
+
+/// Two buckets are compared when each had a run among so many: within that time the pace is much the same.
+const SAME_TIME: u64 = 32;
+
+/// An instance's buckets, smallest first, never empty, and what their runs have turned out to take.
+///
+/// A run of a bucket takes what it took at warm-up, times the *pace* of the instance (neighbours on the same cores,
+/// a hot or throttled device: the same for all buckets), times the *shape* of the bucket (what warm-up got wrong
+/// about it). Buckets are compared by shape alone: one that was run under load is not worse for it than one
+/// that was last run in peace.
 #[derive(Debug, Clone)]
-pub(super) struct Buckets(Vec<BatchBucket>);
+pub(super) struct Buckets {
+    buckets: Vec<Learned>,
+    pace: Estimate,
+    runs: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Learned {
+    size: usize,
+    /// At warm-up, in seconds.
+    warm: f64,
+    shape: f64,
+    /// What its last runs took, as a multiple of the warm-up's.
+    ratio: Estimate,
+    /// The number of its last run.
+    last: u64,
+}
+
+// === impl Learned ===
+
+impl Learned {
+    /// What a run takes at the pace of the warm-up, in seconds.
+    fn cost(&self) -> f64 {
+        self.warm * self.shape
+    }
+}
 
 // === impl Buckets ===
 
@@ -32,28 +70,98 @@ impl Buckets {
     /// Orders `buckets` by size; `None` when there are none.
     pub(super) fn new(mut buckets: Vec<BatchBucket>) -> Option<Self> {
         buckets.sort_by_key(|bucket| bucket.size);
-        (!buckets.is_empty()).then_some(Self(buckets))
+        let learned = |bucket: BatchBucket| Learned {
+            size: bucket.size,
+            // A clock may not see a run that does nothing; a cost of nothing would make every wait one of nothing.
+            warm: bucket.cost.as_secs_f64().max(1e-9),
+            shape: 1.0,
+            ratio: Estimate::UNKNOWN,
+            last: 0,
+        };
+        (!buckets.is_empty()).then(|| Self {
+            buckets: buckets.into_iter().map(learned).collect(),
+            pace: Estimate::measured(1.0),
+            runs: 0,
+        })
     }
 
-    /// The bucket in which each of `ready` pictures costs least. Of two that cost the same the larger wins,
-    /// since it takes more of what waits.
-    pub(super) fn cheapest(&self, ready: usize) -> BatchBucket {
-        let cost_each =
-            |bucket: &BatchBucket| bucket.cost.as_secs_f64() / ready.min(bucket.size).max(1) as f64;
-        let mut best = self.0[0];
-        for bucket in &self.0[1..] {
+    /// The size in which each of `ready` pictures costs least. Of two that cost the same the larger wins, since
+    /// it takes more of what waits.
+    pub(super) fn cheapest(&self, ready: usize) -> usize {
+        self.cheapest_of(&self.buckets, ready)
+    }
+
+    /// Like [`Buckets::cheapest`], of those whose runs end within `budget` seconds but for one in a hundred. The
+    /// smallest size when none does.
+    pub(super) fn cheapest_within(&self, ready: usize, budget: f64) -> usize {
+        let pace = self.pace.upper();
+        let fits = |learned: &&Learned| learned.cost() * pace <= budget;
+        let within = self.buckets.iter().take_while(fits).count();
+        self.cheapest_of(&self.buckets[..within.max(1)], ready)
+    }
+
+    fn cheapest_of(&self, buckets: &[Learned], ready: usize) -> usize {
+        let cost_each = |learned: &Learned| learned.cost() / ready.min(learned.size).max(1) as f64;
+        let mut best = buckets[0];
+        for learned in &buckets[1..] {
             // A bucket that would be mostly padding can never win: a smaller one holds the same pictures.
             let holds_more = ready > best.size;
-            if holds_more && cost_each(bucket) <= cost_each(&best) {
-                best = *bucket;
+            if holds_more && cost_each(learned) <= cost_each(&best) {
+                best = *learned;
             }
         }
-        best
+        best.size
     }
 
-    /// The bucket that is cheapest when there is always more to run: what one instance takes at its best.
-    pub(super) fn preferred(&self) -> BatchBucket {
+    /// The size that is cheapest when there is always more to run: what one instance takes at its best.
+    pub(super) fn preferred(&self) -> usize {
         self.cheapest(usize::MAX)
+    }
+
+    /// Takes in that a run of `size` took so many seconds.
+    pub(super) fn observe(&mut self, size: usize, took: f64) {
+        self.runs += 1;
+        let runs = self.runs;
+        let Some(learned) = self.buckets.iter_mut().find(|learned| learned.size == size) else {
+            return;
+        };
+        learned.ratio.observe(took / learned.warm);
+        learned.last = runs;
+        self.pace.observe(took / learned.cost());
+        // A shape is how a bucket compares with the others. While it is the only one that runs, nothing can be said.
+        let recent = |learned: &Learned| learned.last > 0 && learned.last + SAME_TIME > runs;
+        let compared = self.buckets.iter().filter(|learned| recent(learned));
+        let ratios: Vec<f64> = compared.map(|learned| learned.ratio.mean()).collect();
+        if ratios.len() < 2 {
+            return;
+        }
+        let middle = ratios.iter().sum::<f64>() / ratios.len() as f64;
+        for learned in self.buckets.iter_mut().filter(|learned| recent(learned)) {
+            let shape = learned.ratio.mean() / middle;
+            learned.shape += SHAPE_GAIN * (shape - learned.shape);
+        }
+    }
+
+    /// What a run of `size` usually takes, in seconds.
+    pub(super) fn expected(&self, size: usize) -> f64 {
+        self.cost(size) * self.pace.mean()
+    }
+
+    /// What any run takes at least, but for one in a hundred.
+    pub(super) fn shortest(&self) -> f64 {
+        self.buckets[0].cost() * self.pace.lower().max(0.0)
+    }
+
+    /// Seconds for each picture when full batches of the preferred size follow one another.
+    pub(super) fn each(&self) -> f64 {
+        let size = self.preferred();
+        self.expected(size) / size as f64
+    }
+
+    fn cost(&self, size: usize) -> f64 {
+        let holds = |learned: &&Learned| learned.size >= size;
+        let learned = self.buckets.iter().find(holds);
+        learned.or(self.buckets.last()).map_or(0.0, Learned::cost)
     }
 }
 
@@ -79,24 +187,53 @@ mod tests {
     #[test]
     fn a_device_that_gains_by_batching_takes_the_bucket_that_holds_what_is_ready() {
         let gpu = buckets(&[(1, 6), (2, 7), (4, 9), (8, 14)]);
-        assert_eq!(gpu.cheapest(1).size, 1);
-        assert_eq!(gpu.cheapest(2).size, 2);
-        assert_eq!(gpu.cheapest(3).size, 4); // 9 ms for three beats 7 ms for two
-        assert_eq!(gpu.cheapest(100).size, 8);
-        assert_eq!(gpu.preferred().size, 8);
+        assert_eq!(gpu.cheapest(1), 1);
+        assert_eq!(gpu.cheapest(2), 2);
+        assert_eq!(gpu.cheapest(3), 4); // 9 ms for three beats 7 ms for two
+        assert_eq!(gpu.cheapest(100), 8);
+        assert_eq!(gpu.preferred(), 8);
     }
 
     #[test]
     fn a_device_that_loses_by_batching_runs_singles() {
         let cpu = buckets(&[(1, 26), (2, 60), (4, 130), (8, 270)]);
-        assert_eq!(cpu.cheapest(8).size, 1);
-        assert_eq!(cpu.preferred().size, 1);
+        assert_eq!(cpu.cheapest(8), 1);
+        assert_eq!(cpu.preferred(), 1);
     }
 
     #[test]
     fn padding_is_used_only_where_it_pays() {
         let flat = buckets(&[(1, 10), (2, 20), (4, 40)]);
-        assert_eq!(flat.cheapest(3).size, 2); // padded to 4 each of 3 would cost 13 ms instead of 10
-        assert_eq!(flat.cheapest(4).size, 4);
+        assert_eq!(flat.cheapest(3), 2); // padded to 4 each of 3 would cost 13 ms instead of 10
+        assert_eq!(flat.cheapest(4), 4);
+    }
+
+    #[test]
+    fn a_batch_never_grows_past_its_budget() {
+        let gpu = buckets(&[(1, 6), (2, 7), (4, 9), (8, 14)]);
+        assert_eq!(gpu.cheapest_within(8, 1.0), 8);
+        assert_eq!(gpu.cheapest_within(8, 0.0105), 4);
+        assert_eq!(gpu.cheapest_within(8, 0.001), 1);
+    }
+
+    #[test]
+    fn load_makes_every_bucket_slower_and_none_of_them_worse() {
+        let mut cpu = buckets(&[(1, 10), (2, 21), (4, 43)]);
+        for _ in 0..1_000 {
+            cpu.observe(1, 0.016);
+        }
+        assert!((0.0155..0.0165).contains(&cpu.expected(1)), "{cpu:?}");
+        assert!((0.060..0.072).contains(&cpu.expected(4)), "{cpu:?}");
+        assert_eq!(cpu.preferred(), 1);
+    }
+
+    #[test]
+    fn what_warm_up_got_wrong_about_a_bucket_is_learned() {
+        let mut gpu = buckets(&[(1, 6), (8, 14)]);
+        for _ in 0..400 {
+            gpu.observe(1, 0.006);
+            gpu.observe(8, 0.060);
+        }
+        assert_eq!(gpu.preferred(), 1, "{gpu:?}");
     }
 }

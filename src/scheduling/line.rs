@@ -1,52 +1,152 @@
-//! The waiting line of one model: requests that are still encoded, first come first served.
+//! The waiting line: requests of all models that are still encoded, and whose turn it is.
+//!
+//! | file | job |
+//! |---|---|
+//! | [`group`] | those who share alike: the sources of a class, the streams of a source |
+//! | [`stream`] | the requests of one stream, earliest due first |
+//! | [`backlog`] | what a request costs, and what all that wait do |
+//!
+//! From the outside in: interactive work goes before batch work, which keeps a twentieth so that it does not
+//! starve; inside a class the sources share alike, inside a source its streams do (by cost, see
+//! [`super::fair`]); inside a stream the earliest due goes first. A request is eligible while its model has room
+//! for it; one that is not holds up nobody.
 //!
 //! The line is bounded by who lets requests in (admission, before the machine), not here.
 
-use std::collections::BTreeMap;
+mod backlog;
+mod group;
+mod stream;
+
 use std::time::Instant;
 
-use super::deadline::Deadline;
-use super::machine::RequestId;
+use super::event::{ModelKey, Priority, RequestId, Share, SourceKey, StreamKey};
+pub(super) use backlog::Cost;
+use group::{Group, Node};
+use stream::StreamLine;
 
-/// Requests waiting for a CPU worker. Ids rise with arrival, so their order is the order of arrival.
-#[derive(Debug)]
-pub(super) struct Line<W> {
-    waiting: BTreeMap<RequestId, Waiting<W>>,
+/// What batch work is given at least while interactive work waits too, as a share of all.
+const BATCH_SHARE: f64 = 1.0 / 20.0;
+
+/// Where a request stands.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub(super) priority: Priority,
+    pub(super) share: Share,
+    pub(super) model: ModelKey,
+    /// Its rank inside its stream: its deadline, or for want of one how long it may wait at most.
+    pub(super) due: Instant,
 }
 
 /// One request in the line.
 #[derive(Debug)]
 pub(super) struct Waiting<W> {
     pub(super) payload: W,
-    pub(super) deadline: Deadline,
+    pub(super) place: Place,
     pub(super) arrived: Instant,
+    /// What it is expected to cost.
+    pub(super) cost: Cost,
 }
+
+/// Everybody who waits.
+#[derive(Debug)]
+pub(super) struct Line<W> {
+    interactive: Class<W>,
+    batch: Class<W>,
+    /// What batch work is owed for the interactive work that went before it, in seconds of cost. Negative when it
+    /// had more than that.
+    owed: f64,
+}
+
+type Class<W> = Group<SourceKey, Group<StreamKey, StreamLine<W>>>;
 
 // === impl Line ===
 
 impl<W> Line<W> {
     pub(super) fn new() -> Self {
         Self {
-            waiting: BTreeMap::new(),
+            interactive: Class::new(),
+            batch: Class::new(),
+            owed: 0.0,
         }
     }
 
     pub(super) fn push(&mut self, id: RequestId, waiting: Waiting<W>) {
-        self.waiting.insert(id, waiting);
+        self.class_mut(waiting.place.priority).push(id, waiting);
     }
 
-    /// The request whose turn it is.
-    pub(super) fn first(&self) -> Option<RequestId> {
-        self.waiting.first_key_value().map(|(id, _)| *id)
+    /// The request whose turn it is among those for the `open` models.
+    pub(super) fn next(&self, open: &[ModelKey]) -> Option<(RequestId, Place)> {
+        let batch = self.batch.next(open);
+        if self.owed > 0.0 && batch.is_some() {
+            return batch;
+        }
+        self.interactive.next(open).or(batch)
     }
 
-    /// Takes out a request from wherever it stands.
-    pub(super) fn remove(&mut self, id: RequestId) -> Option<Waiting<W>> {
-        self.waiting.remove(&id)
+    /// Takes out a request to serve it; its share is charged what it is expected to cost.
+    pub(super) fn serve(&mut self, id: RequestId, place: Place) -> Option<Waiting<W>> {
+        let waiting = self.class_mut(place.priority).take(id, place, true)?;
+        let cost = waiting.cost.total();
+        let contended = !self.interactive.backlog().is_empty() && !self.batch.backlog().is_empty();
+        // What was owed is forgotten when the one or the other has all it wants.
+        self.owed = match place.priority {
+            _ if !contended => 0.0,
+            Priority::Interactive => self.owed + cost * BATCH_SHARE / (1.0 - BATCH_SHARE),
+            Priority::Batch => self.owed - cost,
+        };
+        Some(waiting)
     }
 
-    /// Empties the line, in order.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = (RequestId, Waiting<W>)> + use<W> {
-        std::mem::take(&mut self.waiting).into_iter()
+    /// Takes out a request that leaves.
+    pub(super) fn remove(&mut self, id: RequestId, place: Place) -> Option<Waiting<W>> {
+        self.class_mut(place.priority).take(id, place, false)
+    }
+
+    /// Takes out all requests for `model`, earliest due first.
+    pub(super) fn drain(&mut self, model: ModelKey) -> Vec<(RequestId, Waiting<W>)> {
+        let mut places = Vec::new();
+        self.interactive.list(model, &mut places);
+        self.batch.list(model, &mut places);
+        places.sort_by_key(|(id, place)| (place.due, *id));
+        let take = |(id, place)| Some((id, self.remove(id, place)?));
+        places.into_iter().filter_map(take).collect()
+    }
+
+    /// Charges the share at `place` more, or less, than was expected.
+    pub(super) fn charge(&mut self, place: Place, seconds: f64) {
+        self.class_mut(place.priority).charge(place, seconds);
+    }
+
+    /// Models for which somebody waits; one may be named twice.
+    pub(super) fn models(&self) -> impl Iterator<Item = ModelKey> + '_ {
+        let interactive = self.interactive.backlog().models();
+        interactive.chain(self.batch.backlog().models())
+    }
+
+    /// How many wait for `model`.
+    pub(super) fn requests(&self, model: ModelKey) -> usize {
+        self.interactive.backlog().requests(model) + self.batch.backlog().requests(model)
+    }
+
+    /// What those who wait for `model` will cost.
+    pub(super) fn cost(&self, model: ModelKey) -> Cost {
+        self.interactive.backlog().cost(model) + self.batch.backlog().cost(model)
+    }
+
+    /// What of that would be served before a request that came to `place` now and cost `cost`, if nobody else came.
+    pub(super) fn ahead(&self, model: ModelKey, place: Place, cost: Cost) -> Cost {
+        match place.priority {
+            Priority::Interactive => self.interactive.ahead(model, place, cost),
+            Priority::Batch => {
+                self.batch.ahead(model, place, cost) + self.interactive.backlog().cost(model)
+            }
+        }
+    }
+
+    fn class_mut(&mut self, priority: Priority) -> &mut Class<W> {
+        match priority {
+            Priority::Interactive => &mut self.interactive,
+            Priority::Batch => &mut self.batch,
+        }
     }
 }

@@ -1,8 +1,10 @@
 //! What is sent to the batching actor.
 
+use std::time::Duration;
+
 use tokio::sync::oneshot;
 
-use super::machine::{Arrival, InstanceKey, Placement, RequestId};
+use super::event::{Arrival, InstanceKey, Placement, RequestId};
 
 /// From the doors. Bounded by admission.
 #[derive(Debug)]
@@ -17,10 +19,20 @@ pub(super) enum Completion<R> {
     Prepared {
         id: RequestId,
         payload: R,
+        took: Duration,
     },
-    PrepareFailed(RequestId),
+    PrepareFailed {
+        id: RequestId,
+        took: Duration,
+    },
     /// Acknowledged once the machine knows it.
     InstanceUp(InstanceKey, Placement, oneshot::Sender<()>),
-    BatchFinished(InstanceKey),
-    InstanceDown(InstanceKey),
+    BatchFinished {
+        instance: InstanceKey,
+        took: Option<Duration>,
+    },
+    InstanceDown {
+        instance: InstanceKey,
+        returned: Vec<(RequestId, R)>,
+    },
 }

@@ -7,12 +7,18 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use super::machine::RequestId;
+use super::deadline::Deadline;
+use super::event::RequestId;
 
-/// Ready pictures of one model, oldest request first.
+/// The order in which the line let requests go to be prepared. It is the order on the shelf too, so that what the line
+/// decided holds, whichever picture took longer to decode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Turn(pub(super) u64);
+
+/// Ready pictures of one model, in the order of their turns.
 #[derive(Debug)]
 pub(super) struct Shelf<R> {
-    ready: BTreeMap<RequestId, Ready<R>>,
+    ready: BTreeMap<Turn, Ready<R>>,
     /// Slots taken by requests that are being prepared.
     reserved: usize,
 }
@@ -20,7 +26,9 @@ pub(super) struct Shelf<R> {
 /// One ready picture.
 #[derive(Debug)]
 pub(super) struct Ready<R> {
+    pub(super) id: RequestId,
     pub(super) payload: R,
+    pub(super) deadline: Deadline,
     pub(super) ready_at: Instant,
 }
 
@@ -51,9 +59,10 @@ impl<R> Shelf<R> {
         self.reserved = self.reserved.saturating_sub(1);
     }
 
-    /// Puts a prepared picture into the slot that [`Shelf::release`] has just given back.
-    pub(super) fn put(&mut self, id: RequestId, ready: Ready<R>) {
-        self.ready.insert(id, ready);
+    /// Puts a prepared picture into the slot that [`Shelf::release`] has just given back, or one whose instance was
+    /// lost back to where it was.
+    pub(super) fn put(&mut self, turn: Turn, ready: Ready<R>) {
+        self.ready.insert(turn, ready);
     }
 
     /// Pictures ready to run.
@@ -66,12 +75,21 @@ impl<R> Shelf<R> {
         self.ready.values().map(|ready| ready.ready_at).min()
     }
 
-    pub(super) fn remove(&mut self, id: RequestId) -> Option<Ready<R>> {
-        self.ready.remove(&id)
+    /// The earliest deadline among the first `count`.
+    pub(super) fn tightest(&self, count: usize) -> Deadline {
+        let first = self.ready.values().take(count);
+        first
+            .map(|ready| ready.deadline)
+            .min()
+            .unwrap_or(Deadline::NEVER)
     }
 
-    /// Takes the oldest request's picture.
-    pub(super) fn pop(&mut self) -> Option<(RequestId, Ready<R>)> {
-        self.ready.pop_first()
+    pub(super) fn remove(&mut self, turn: Turn) -> Option<Ready<R>> {
+        self.ready.remove(&turn)
+    }
+
+    /// Takes the picture whose turn it is.
+    pub(super) fn pop(&mut self) -> Option<Ready<R>> {
+        self.ready.pop_first().map(|(_, ready)| ready)
     }
 }

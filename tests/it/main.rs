@@ -17,6 +17,7 @@ mod doors;
 mod health;
 mod overload;
 mod pictures;
+mod pressure;
 mod shutdown;
 mod support;
 mod vision;

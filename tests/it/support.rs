@@ -86,6 +86,8 @@ pub(crate) fn config(models: &Path) -> Config {
     };
     config.grpc.address = "127.0.0.1:0".to_owned();
     config.http.address = "127.0.0.1:0".to_owned();
+    // An unoptimised build on a busy machine may be very slow; what is tested is not that.
+    config.pipeline.admission.max_wait = Duration::from_secs(600);
     config.onnxruntime = std::env::var("DETECTD_ONNXRUNTIME")
         .expect("cargo sets it; see .cargo/config.toml")
         .into();

@@ -3,6 +3,8 @@
 use std::sync::Mutex;
 
 use super::super::bucket::BatchBucket;
+use super::super::deadline::Deadline;
+use super::super::event::{ModelKey, Priority, Share};
 use super::*;
 
 type Payload = &'static str;
@@ -25,8 +27,12 @@ impl Stages<Payload, Payload> for Notes {
     fn prepare(&mut self, id: RequestId, payload: Payload, waited: Duration) {
         self.note(format!("prepare {payload} ({}) after {waited:?}", id.0));
     }
-    fn run(&mut self, instance: InstanceKey, bucket: usize, batch: Vec<Payload>) {
+    fn run(&mut self, instance: InstanceKey, bucket: usize, batch: Vec<(RequestId, Payload)>) {
+        let batch: Vec<Payload> = batch.into_iter().map(|(_, payload)| payload).collect();
         self.note(format!("run {batch:?} in {bucket} on {}", instance.0));
+    }
+    fn eject(&mut self, instance: InstanceKey) {
+        self.note(format!("eject {}", instance.0));
     }
     fn drop_waiting(&mut self, payload: Payload, outcome: Outcome) {
         self.note(format!("drop waiting {payload}: {outcome:?}"));
@@ -45,11 +51,25 @@ struct Bench {
 
 const MODEL: ModelKey = ModelKey(0);
 
+fn arrival(deadline: Deadline, payload: Payload) -> impl FnOnce(RequestId) -> Arrival<Payload> {
+    move |id| Arrival {
+        id,
+        model: MODEL,
+        share: Share::default(),
+        priority: Priority::Interactive,
+        deadline,
+        payload,
+    }
+}
+
 /// An actor with one CPU worker and one instance that runs one picture at a time.
 async fn start(max_waiting: usize) -> Bench {
     let config = Config {
         max_waiting,
-        workers: 1,
+        policy: Policy {
+            workers: 1,
+            max_wait: Duration::from_secs(10),
+        },
         max_instances: 1,
     };
     let (completions, receiver) = completions(&config);
@@ -64,6 +84,7 @@ async fn start(max_waiting: usize) -> Bench {
         }],
         max_queue_delay: Duration::ZERO,
         pipelined: false,
+        watchdog: Duration::from_secs(10),
     };
     completions.instance_up(InstanceKey(0), placement).await;
     Bench {
@@ -82,10 +103,12 @@ async fn settle() {
 #[tokio::test(start_paused = true)]
 async fn a_request_goes_through_all_stages() {
     let bench = start(4).await;
-    let ticket = bench.batcher.arrive(MODEL, Deadline::NEVER, "a").unwrap();
+    let ticket = bench.batcher.arrive(arrival(Deadline::NEVER, "a")).unwrap();
     settle().await;
     assert_eq!(bench.notes.take(), ["prepare a (0) after 0ns"]);
-    bench.completions.prepared(RequestId(0), "A");
+    bench
+        .completions
+        .prepared(RequestId(0), "A", Duration::ZERO);
     settle().await;
     assert_eq!(bench.notes.take(), ["run [\"A\"] in 1 on 0"]);
     ticket.answered();
@@ -94,8 +117,8 @@ async fn a_request_goes_through_all_stages() {
 #[tokio::test(start_paused = true)]
 async fn a_dropped_ticket_takes_its_request_out_of_the_line() {
     let bench = start(4).await;
-    let _first = bench.batcher.arrive(MODEL, Deadline::NEVER, "a").unwrap();
-    let second = bench.batcher.arrive(MODEL, Deadline::NEVER, "b").unwrap();
+    let _first = bench.batcher.arrive(arrival(Deadline::NEVER, "a")).unwrap();
+    let second = bench.batcher.arrive(arrival(Deadline::NEVER, "b")).unwrap();
     settle().await;
     bench.notes.take();
     drop(second);
@@ -106,9 +129,11 @@ async fn a_dropped_ticket_takes_its_request_out_of_the_line() {
 #[tokio::test(start_paused = true)]
 async fn an_answered_ticket_tells_the_actor_nothing() {
     let bench = start(4).await;
-    let ticket = bench.batcher.arrive(MODEL, Deadline::NEVER, "a").unwrap();
+    let ticket = bench.batcher.arrive(arrival(Deadline::NEVER, "a")).unwrap();
     settle().await;
-    bench.completions.prepare_failed(RequestId(0));
+    bench
+        .completions
+        .prepare_failed(RequestId(0), Duration::ZERO);
     ticket.answered();
     settle().await;
     assert_eq!(bench.notes.take(), ["prepare a (0) after 0ns"]);
@@ -117,9 +142,9 @@ async fn an_answered_ticket_tells_the_actor_nothing() {
 #[tokio::test(start_paused = true)]
 async fn the_actor_wakes_by_itself_when_a_deadline_passes() {
     let bench = start(4).await;
-    let _first = bench.batcher.arrive(MODEL, Deadline::NEVER, "a").unwrap();
+    let _first = bench.batcher.arrive(arrival(Deadline::NEVER, "a")).unwrap();
     let deadline = Deadline::after(now(), Duration::from_millis(30));
-    let _second = bench.batcher.arrive(MODEL, deadline, "b").unwrap();
+    let _second = bench.batcher.arrive(arrival(deadline, "b")).unwrap();
     tokio::time::sleep(Duration::from_millis(29)).await;
     assert_eq!(bench.notes.take().len(), 1);
     tokio::time::sleep(Duration::from_millis(2)).await;
@@ -131,9 +156,9 @@ async fn more_than_the_mailbox_holds_is_given_back() {
     let bench = start(1).await;
     // Without an await in between the actor gets no turn, and the mailbox holds two.
     let tickets: Vec<_> = (0..2)
-        .map(|_| bench.batcher.arrive(MODEL, Deadline::NEVER, "a").unwrap())
+        .map(|_| bench.batcher.arrive(arrival(Deadline::NEVER, "a")).unwrap())
         .collect();
-    let Err(Full(payload)) = bench.batcher.arrive(MODEL, Deadline::NEVER, "b") else {
+    let Err(Full(payload)) = bench.batcher.arrive(arrival(Deadline::NEVER, "b")) else {
         panic!("there was room");
     };
     assert_eq!(payload, "b");
@@ -150,7 +175,7 @@ async fn the_actor_hands_on_what_it_has_and_stops_when_the_doors_are_gone() {
     } = start(4).await;
     for name in ["a", "b"] {
         batcher
-            .arrive(MODEL, Deadline::NEVER, name)
+            .arrive(arrival(Deadline::NEVER, name))
             .unwrap()
             .answered();
     }
@@ -158,10 +183,13 @@ async fn the_actor_hands_on_what_it_has_and_stops_when_the_doors_are_gone() {
     drop(batcher);
     settle().await;
     assert!(!worker.is_finished(), "a request is still in the line");
-    completions.prepared(RequestId(0), "A");
+    completions.prepared(RequestId(0), "A", Duration::ZERO);
     settle().await;
-    completions.batch_finished(InstanceKey(0));
-    completions.prepared(RequestId(1), "B");
+    completions.batch_finished(InstanceKey(0), None);
+    completions.prepared(RequestId(1), "B", Duration::ZERO);
+    settle().await;
+    assert!(!worker.is_finished(), "a request is with a device");
+    completions.batch_finished(InstanceKey(0), None);
     worker.await.unwrap();
     let told = notes.take();
     assert!(

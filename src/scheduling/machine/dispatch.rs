@@ -3,24 +3,33 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use super::{Instance, InstanceKey, Model};
+use super::instance::Instance;
+use super::{InstanceKey, Model};
+
+/// The next batch of a model.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Choice {
+    pub(super) instance: InstanceKey,
+    /// The size to pad to.
+    pub(super) bucket: usize,
+    /// Pictures to take from the shelf.
+    pub(super) count: usize,
+}
 
 /// Whether the shelf has a slot: it holds one next batch for each instance, of the size it is best at.
-pub(super) fn has_room<W, R>(
-    model: &Model<W, R>,
-    instances: &BTreeMap<InstanceKey, Instance>,
-) -> bool {
+pub(super) fn has_room<R>(model: &Model<R>, instances: &BTreeMap<InstanceKey, Instance>) -> bool {
     let live = model.instances.iter().filter_map(|key| instances.get(key));
-    let capacity: usize = live.map(|instance| instance.buckets.preferred().size).sum();
+    let live = live.filter(|instance| !instance.is_ejected());
+    let capacity: usize = live.map(|instance| instance.buckets.preferred()).sum();
     model.shelf.taken() < capacity
 }
 
-/// The next batch of a model: where, in which bucket, how many pictures. `None` when nothing is to run now.
-pub(super) fn choose_batch<W, R>(
-    model: &Model<W, R>,
+/// The next batch of a model. `None` when nothing is to run now.
+pub(super) fn choose_batch<R>(
+    model: &Model<R>,
     instances: &BTreeMap<InstanceKey, Instance>,
     now: Instant,
-) -> Option<(InstanceKey, usize, usize)> {
+) -> Option<Choice> {
     let ready = model.shelf.len();
     let oldest = model.shelf.oldest_ready_at()?;
     let live = || {
@@ -30,24 +39,49 @@ pub(super) fn choose_batch<W, R>(
             .filter_map(|key| Some((*key, instances.get(key)?)))
     };
 
-    let free = live()
-        .filter(|(_, instance)| instance.in_flight == 0)
-        .count();
+    let free = live().filter(|(_, instance)| instance.is_free()).count();
     if free > 0 {
         // Divided among those that are free, so that none takes all while its neighbour idles.
         let share = ready.div_ceil(free);
-        let (key, instance) = live()
-            .filter(|(_, instance)| instance.in_flight == 0)
-            .min_by_key(|(key, instance)| (instance.buckets.cheapest(share).cost, *key))?;
-        let bucket = instance.buckets.cheapest(share);
-        let full = share >= instance.buckets.preferred().size;
+        let budget = seconds_left(model, share, now);
+        let options = live().filter(|(_, instance)| instance.is_free());
+        let (key, instance, bucket) = options
+            .map(|(key, instance)| {
+                let bucket = instance.buckets.cheapest_within(share, budget);
+                (key, instance, bucket)
+            })
+            .min_by(|(a_key, a, a_bucket), (b_key, b, b_bucket)| {
+                let cost = |instance: &Instance, bucket| instance.buckets.expected(bucket);
+                cost(a, *a_bucket)
+                    .total_cmp(&cost(b, *b_bucket))
+                    .then(a_key.cmp(b_key))
+            })?;
+        let full = share >= instance.buckets.preferred();
         let waited_enough = oldest + instance.max_queue_delay <= now;
-        return (full || waited_enough).then_some((key, bucket.size, share.min(bucket.size)));
+        return (full || waited_enough).then_some(Choice {
+            instance: key,
+            bucket,
+            count: share.min(bucket),
+        });
     }
 
     // All busy. A batch that could not get better by waiting may be put together ahead of its turn.
-    let mut busy = live().filter(|(_, instance)| instance.pipelined && instance.in_flight == 1);
-    let (key, instance) = busy.find(|(_, instance)| ready >= instance.buckets.preferred().size)?;
-    let size = instance.buckets.preferred().size;
-    Some((key, size, size))
+    let mut busy = live().filter(|(_, instance)| instance.takes_another());
+    let (key, instance) = busy.find(|(_, instance)| ready >= instance.buckets.preferred())?;
+    let size = instance.buckets.preferred();
+    // What would be late behind the batch that runs gets a smaller one, once the instance is free.
+    let budget = seconds_left(model, size, now) - instance.busy_for(now);
+    (instance.buckets.cheapest_within(size, budget) == size).then_some(Choice {
+        instance: key,
+        bucket: size,
+        count: size,
+    })
+}
+
+/// Seconds until the tightest deadline among the next `count` pictures passes.
+fn seconds_left<R>(model: &Model<R>, count: usize, now: Instant) -> f64 {
+    let tightest = model.shelf.tightest(count).instant();
+    tightest.map_or(f64::INFINITY, |deadline| {
+        deadline.saturating_duration_since(now).as_secs_f64()
+    })
 }

@@ -1,0 +1,139 @@
+//! An inner node of the line: those who share alike, each with a line of its own.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use super::backlog::{Backlog, Cost};
+use super::{Place, Waiting};
+use crate::scheduling::event::{ModelKey, RequestId, Share, SourceKey, StreamKey};
+use crate::scheduling::fair::Fair;
+
+/// A part of the line. A request is found again by its place.
+pub(super) trait Node<W> {
+    fn new() -> Self;
+
+    /// What waits here.
+    fn backlog(&self) -> &Backlog;
+
+    fn push(&mut self, id: RequestId, waiting: Waiting<W>);
+
+    /// Whose turn it is among those for the `open` models.
+    fn next(&self, open: &[ModelKey]) -> Option<(RequestId, Place)>;
+
+    /// Takes out a request, because it is `served` or because it leaves.
+    fn take(&mut self, id: RequestId, place: Place, served: bool) -> Option<Waiting<W>>;
+
+    /// Charges the share at `place` so many seconds; negative ones are given back.
+    fn charge(&mut self, place: Place, seconds: f64);
+
+    /// What of the backlog of `model` would be served before a request that came to `place` now and cost `cost`,
+    /// if nobody else came.
+    fn ahead(&self, model: ModelKey, place: Place, cost: Cost) -> Cost;
+
+    /// All who wait for `model`.
+    fn list(&self, model: ModelKey, into: &mut Vec<(RequestId, Place)>);
+}
+
+/// Names a member of a group.
+pub(super) trait Member: Copy + Ord + Hash {
+    fn of(share: Share) -> Self;
+}
+
+impl Member for SourceKey {
+    fn of(share: Share) -> Self {
+        share.source
+    }
+}
+
+impl Member for StreamKey {
+    fn of(share: Share) -> Self {
+        share.stream
+    }
+}
+
+/// Members that share alike. One without anything waiting is not kept.
+#[derive(Debug)]
+pub(super) struct Group<K, N> {
+    turns: Fair<K>,
+    members: HashMap<K, N>,
+    backlog: Backlog,
+}
+
+// === impl Group ===
+
+impl<W, K: Member, N: Node<W>> Node<W> for Group<K, N> {
+    fn new() -> Self {
+        Self {
+            turns: Fair::new(),
+            members: HashMap::new(),
+            backlog: Backlog::default(),
+        }
+    }
+
+    fn backlog(&self) -> &Backlog {
+        &self.backlog
+    }
+
+    fn push(&mut self, id: RequestId, waiting: Waiting<W>) {
+        let Place { share, model, .. } = waiting.place;
+        let key = K::of(share);
+        self.backlog.add(model, waiting.cost);
+        self.turns.join(key, model);
+        let member = self.members.entry(key).or_insert_with(N::new);
+        member.push(id, waiting);
+    }
+
+    fn next(&self, open: &[ModelKey]) -> Option<(RequestId, Place)> {
+        let first = |model: &ModelKey| self.turns.first(*model);
+        let (_, key) = open.iter().filter_map(first).min()?;
+        self.members.get(&key)?.next(open)
+    }
+
+    fn take(&mut self, id: RequestId, place: Place, served: bool) -> Option<Waiting<W>> {
+        let key = K::of(place.share);
+        let member = self.members.get_mut(&key)?;
+        let waiting = member.take(id, place, served)?;
+        self.backlog.subtract(place.model, waiting.cost);
+        if served {
+            self.turns.serve(key);
+            self.turns.charge(key, waiting.cost.total());
+        }
+        if member.backlog().requests(place.model) == 0 {
+            self.turns.leave(key, place.model);
+        }
+        if member.backlog().is_empty() {
+            self.members.remove(&key);
+        }
+        Some(waiting)
+    }
+
+    fn charge(&mut self, place: Place, seconds: f64) {
+        let key = K::of(place.share);
+        self.turns.charge(key, seconds);
+        if let Some(member) = self.members.get_mut(&key) {
+            member.charge(place, seconds);
+        }
+    }
+
+    fn ahead(&self, model: ModelKey, place: Place, cost: Cost) -> Cost {
+        let key = K::of(place.share);
+        let own = self
+            .members
+            .get(&key)
+            .map_or(Cost::default(), |member| member.ahead(model, place, cost));
+        // Served when the others have had as much as the own share will have had by then.
+        let had = own.total() + cost.total() + self.turns.lead(key);
+        let others = self.members.iter().filter(|(other, _)| **other != key);
+        let before = others.map(|(other, member)| {
+            let may_have = had - self.turns.lead(*other);
+            member.backlog().cost(model).at_most(may_have)
+        });
+        before.fold(own, |sum, cost| sum + cost)
+    }
+
+    fn list(&self, model: ModelKey, into: &mut Vec<(RequestId, Place)>) {
+        for member in self.members.values() {
+            member.list(model, into);
+        }
+    }
+}

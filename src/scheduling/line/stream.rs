@@ -1,0 +1,74 @@
+//! A leaf of the line: the requests of one stream, earliest due first.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use super::backlog::{Backlog, Cost};
+use super::group::Node;
+use super::{Place, Waiting};
+use crate::scheduling::event::{ModelKey, RequestId};
+
+/// The requests of one stream.
+#[derive(Debug)]
+pub(super) struct StreamLine<W> {
+    lanes: BTreeMap<ModelKey, Lane<W>>,
+    backlog: Backlog,
+}
+
+type Lane<W> = BTreeMap<(Instant, RequestId), Waiting<W>>;
+
+// === impl StreamLine ===
+
+impl<W> Node<W> for StreamLine<W> {
+    fn new() -> Self {
+        Self {
+            lanes: BTreeMap::new(),
+            backlog: Backlog::default(),
+        }
+    }
+
+    fn backlog(&self) -> &Backlog {
+        &self.backlog
+    }
+
+    fn push(&mut self, id: RequestId, waiting: Waiting<W>) {
+        let place = waiting.place;
+        self.backlog.add(place.model, waiting.cost);
+        let lane = self.lanes.entry(place.model).or_default();
+        lane.insert((place.due, id), waiting);
+    }
+
+    fn next(&self, open: &[ModelKey]) -> Option<(RequestId, Place)> {
+        let first = |model: &ModelKey| self.lanes.get(model)?.first_key_value();
+        let ((_, id), waiting) = open
+            .iter()
+            .filter_map(first)
+            .min_by_key(|(rank, _)| **rank)?;
+        Some((*id, waiting.place))
+    }
+
+    fn take(&mut self, id: RequestId, place: Place, _served: bool) -> Option<Waiting<W>> {
+        let lane = self.lanes.get_mut(&place.model)?;
+        let waiting = lane.remove(&(place.due, id))?;
+        if lane.is_empty() {
+            self.lanes.remove(&place.model);
+        }
+        self.backlog.subtract(place.model, waiting.cost);
+        Some(waiting)
+    }
+
+    fn charge(&mut self, _place: Place, _seconds: f64) {}
+
+    fn ahead(&self, model: ModelKey, place: Place, _cost: Cost) -> Cost {
+        let Some(lane) = self.lanes.get(&model) else {
+            return Cost::default();
+        };
+        let earlier = lane.range(..=(place.due, RequestId(u64::MAX)));
+        earlier.map(|(_, waiting)| waiting.cost).sum()
+    }
+
+    fn list(&self, model: ModelKey, into: &mut Vec<(RequestId, Place)>) {
+        let lane = self.lanes.get(&model).into_iter().flatten();
+        into.extend(lane.map(|((_, id), waiting)| (*id, waiting.place)));
+    }
+}

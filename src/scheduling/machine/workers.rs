@@ -1,0 +1,165 @@
+//! The CPU workers' side: who is prepared next, and what becomes of one that was.
+
+use std::time::{Duration, Instant};
+
+use super::dispatch::has_room;
+use super::{Machine, Stage, Tracked, why_abandoned};
+use crate::scheduling::estimate::Estimate;
+use crate::scheduling::event::{Action, ModelKey, Outcome, RequestId};
+use crate::scheduling::line::Place;
+use crate::scheduling::shelf::{Ready, Turn};
+
+/// Sources whose cost of preparing is remembered apart. The rest are taken for average.
+const MAX_REMEMBERED_SOURCES: usize = 1_024;
+
+impl<W, R> Machine<W, R> {
+    /// Gives waiting requests to idle workers, as long as their shelves have room.
+    pub(super) fn prepare(&mut self, now: Instant, actions: &mut Vec<Action<W, R>>) {
+        while self.idle_workers > 0 {
+            let with_room = self
+                .models
+                .iter()
+                .filter(|(_, model)| has_room(model, &self.instances));
+            let open: Vec<ModelKey> = with_room.map(|(key, _)| *key).collect();
+            let Some((id, place)) = self.line.next(&open) else {
+                return;
+            };
+            if self.is_hopeless(id, place, now) {
+                self.drop_queued(id, Outcome::Expired, actions);
+                continue;
+            }
+            let Some(waiting) = self.line.serve(id, place) else {
+                return;
+            };
+            if let Some(model) = self.models.get_mut(&place.model) {
+                model.shelf.reserve();
+            }
+            self.idle_workers -= 1;
+            let turn = Turn(self.next_turn);
+            self.next_turn += 1;
+            if let Some(tracked) = self.untrack(id) {
+                let tracked = Tracked {
+                    stage: Stage::Preparing {
+                        turn,
+                        abandoned: false,
+                    },
+                    cost: waiting.cost,
+                    ..tracked
+                };
+                self.tracked.insert(id, tracked);
+            }
+            actions.push(Action::Prepare {
+                id,
+                payload: waiting.payload,
+                waited: now.saturating_duration_since(waiting.arrived),
+            });
+        }
+    }
+
+    /// Whether even the shortest that preparing and running have ever taken would be too long.
+    pub(super) fn is_hopeless(&self, id: RequestId, place: Place, now: Instant) -> bool {
+        let deadline = self.tracked.get(&id).and_then(|t| t.deadline.instant());
+        let (Some(deadline), Some(model)) = (deadline, self.models.get(&place.model)) else {
+            return false;
+        };
+        let live = model
+            .instances
+            .iter()
+            .filter_map(|key| self.instances.get(key));
+        let run = live
+            .map(|instance| instance.buckets.shortest())
+            .min_by(f64::total_cmp)
+            .unwrap_or_default();
+        let prepare = match self.prepare_costs.get(&place.share.source) {
+            Some(cost) if cost.is_known() => cost.lower().max(0.0),
+            _ => 0.0,
+        };
+        deadline.saturating_duration_since(now).as_secs_f64() < prepare + run
+    }
+
+    /// The worker that prepared `id` is free again, and the slot of `id` is free. Returns its turn, or `None` when its
+    /// caller left meanwhile.
+    pub(super) fn leave_worker(&mut self, id: RequestId) -> Option<(Tracked, Option<Turn>)> {
+        let tracked = self.tracked.remove(&id)?;
+        let Stage::Preparing { turn, abandoned } = tracked.stage else {
+            debug_assert!(false, "only a request in preparation comes back");
+            self.tracked.insert(id, tracked);
+            return None;
+        };
+        self.idle_workers += 1;
+        if let Some(model) = self.models.get_mut(&tracked.place.model) {
+            model.shelf.release();
+        }
+        Some((tracked, (!abandoned).then_some(turn)))
+    }
+
+    pub(super) fn prepared(
+        &mut self,
+        id: RequestId,
+        payload: R,
+        took: Duration,
+        now: Instant,
+        actions: &mut Vec<Action<W, R>>,
+    ) {
+        let Some((mut tracked, turn)) = self.leave_worker(id) else {
+            debug_assert!(false, "a request is prepared once, after it was asked for");
+            return;
+        };
+        let took = took.as_secs_f64();
+        self.learn_prepare_cost(tracked.place, took);
+        let outcome = match turn {
+            None => why_abandoned(tracked.deadline, now),
+            Some(_) if !self.is_live(tracked.place.model) => Outcome::NoInstance,
+            Some(turn) => {
+                self.line.charge(tracked.place, took - tracked.cost.cpu);
+                tracked.cost.cpu = took;
+                tracked.stage = Stage::Ready { turn };
+                self.put_on_shelf(id, turn, payload, tracked, now);
+                return;
+            }
+        };
+        self.settle(&tracked, took);
+        actions.push(Action::DropReady(payload, outcome));
+    }
+
+    /// An expired one is taken out again at once, by `expire`.
+    pub(super) fn put_on_shelf(
+        &mut self,
+        id: RequestId,
+        turn: Turn,
+        payload: R,
+        tracked: Tracked,
+        now: Instant,
+    ) {
+        let Some(model) = self.models.get_mut(&tracked.place.model) else {
+            return;
+        };
+        model.shelf.put(
+            turn,
+            Ready {
+                id,
+                payload,
+                deadline: tracked.deadline,
+                ready_at: now,
+            },
+        );
+        self.track(id, tracked);
+    }
+
+    pub(super) fn learn_prepare_cost(&mut self, place: Place, took: f64) {
+        if let Some(model) = self.models.get_mut(&place.model) {
+            model.prepare_cost.observe(took);
+        }
+        let source = place.share.source;
+        if self.prepare_costs.len() >= MAX_REMEMBERED_SOURCES
+            && !self.prepare_costs.contains_key(&source)
+        {
+            // They are learned again within eight pictures.
+            self.prepare_costs.clear();
+        }
+        self.prepare_costs
+            .entry(source)
+            .or_insert(Estimate::UNKNOWN)
+            .observe(took);
+    }
+}
