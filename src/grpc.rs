@@ -3,10 +3,10 @@
 //! | file | job |
 //! |---|---|
 //! | [`pb`] | the generated types, which stay in this room |
-//! | [`address`], [`listener`], [`connection`] | sockets, the accept loop, one connection's life |
+//! | [`address`], [`listener`], [`connection`], [`frames`] | sockets, the accept loop, one connection's life and progress |
 //! | [`gate`] | what is decided on a call's headers |
 //! | [`request_id`], [`deadline`], [`caller`] | some of those headers |
-//! | [`body`] | a message's size, known before it is held |
+//! | [`body`], [`reply`] | a message's size, known before it is held; a reply's, until it is taken |
 //! | [`unary`] | `DetectionService` |
 //! | [`convert`] | the contract's messages from and to the project's types |
 //! | [`error`], [`status`] | what can go wrong, and what of it goes over the wire |
@@ -21,10 +21,12 @@ pub mod connection;
 mod convert;
 mod deadline;
 pub mod error;
+mod frames;
 mod gate;
 mod health;
 mod listener;
 pub mod pb;
+mod reply;
 mod request_id;
 mod status;
 mod unary;
@@ -104,8 +106,10 @@ pub struct Shutdown {
 /// Serves gRPC on `listener` until told to stop, then ends within the grace period.
 pub async fn serve(listener: Listener, config: &Config, detector: Detector, shutdown: Shutdown) {
     let health = HealthKeeper::new(detector.readiness());
-    let health_service =
-        HealthServer::new(health.service()).max_decoding_message_size(MAX_QUESTION);
+    let health_service = HealthServer::new(health.service())
+        .max_decoding_message_size(MAX_QUESTION)
+        .accept_compressed(CompressionEncoding::Gzip)
+        .send_compressed(CompressionEncoding::Gzip);
     let kept = tokio::spawn(health.keep(shutdown.draining.clone(), shutdown.stop.clone()));
 
     let detection = DetectionServiceServer::new(unary::Service::new(detector.clone()))
@@ -124,9 +128,15 @@ pub async fn serve(listener: Listener, config: &Config, detector: Detector, shut
         // Tools know the one or the other.
         match (configure().build_v1(), configure().build_v1alpha()) {
             (Ok(v1), Ok(v1alpha)) => {
-                routes = routes
-                    .add_service(v1.max_decoding_message_size(MAX_QUESTION))
-                    .add_service(v1alpha.max_decoding_message_size(MAX_QUESTION));
+                let v1 = v1
+                    .max_decoding_message_size(MAX_QUESTION)
+                    .accept_compressed(CompressionEncoding::Gzip)
+                    .send_compressed(CompressionEncoding::Gzip);
+                let v1alpha = v1alpha
+                    .max_decoding_message_size(MAX_QUESTION)
+                    .accept_compressed(CompressionEncoding::Gzip)
+                    .send_compressed(CompressionEncoding::Gzip);
+                routes = routes.add_service(v1).add_service(v1alpha);
             }
             (Err(error), _) | (_, Err(error)) => {
                 tracing::error!(%error, "reflection is not available")

@@ -161,6 +161,7 @@ impl Pipeline {
         let detector = Detector {
             batcher,
             admission: Admission::new(config.admission.clone()),
+            replies: Admission::of_replies(memory::MAX_REPLY_BYTES),
             registry: Arc::new(Registry::new(&repository, default_model)),
             stop,
             waits,

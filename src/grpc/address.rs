@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -106,8 +107,13 @@ impl Listener {
     }
 }
 
-/// Whether a socket's file was left behind by a process that has gone.
+/// Whether a file is a socket that was left behind by a process that has gone.
 async fn is_stale(path: &Path) -> bool {
+    // Anything else refuses a connection too, and is somebody's.
+    let kind = std::fs::symlink_metadata(path).map(|file| file.file_type());
+    if !kind.is_ok_and(|kind| kind.is_socket()) {
+        return false;
+    }
     let connected = tokio::net::UnixStream::connect(path).await;
     connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
@@ -169,5 +175,8 @@ mod tests {
         );
         drop(listener);
         assert!(!path.exists());
+        std::fs::write(&path, "precious").unwrap();
+        assert!(Listener::bind(&address).await.is_err(), "it is a file");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
     }
 }

@@ -2,7 +2,11 @@
 //!
 //! gRPC sends each message behind a prefix of five bytes: a flag and the length. The guard reads along. A
 //! length above the limit ends the call at once, naming both numbers; a length within it takes a permit of so
-//! many bytes, which the handler finds in the [`PermitSlot`]. A message that is begun has to keep coming.
+//! many bytes, which the handler finds in the [`PermitSlot`]. A message that is begun has to keep coming, a call
+//! of one message has one, and no wait for either outlasts the caller's deadline.
+//!
+//! The end of a call's only message is kept back until the caller has said that it was the only one: then the
+//! handler takes over at once, and nothing is inflated, or lies decoded, while somebody may still think about it.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,16 +19,18 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 use tonic::Status;
 
+use super::connection::MAX_FRAME;
 use super::error::CallError;
 use super::status::status;
-use crate::pipeline::{AdmissionPermit, Caller, Detector};
+use crate::pipeline::{AdmissionPermit, Caller, DetectError, Detector};
+use crate::scheduling::Deadline;
 
 /// The flag and the length.
 const PREFIX: usize = 5;
 
-/// A message has to come at this rate, in bytes a second, once its patience is used up. A caller below it holds
-/// a place in the line, and memory, that others could use: 32 MiB would take more than half an hour.
-const MIN_RATE: u64 = 16 << 10;
+/// A message has to come, and a reply be taken, at this rate, in bytes a second, once its patience is used up. A
+/// caller below it holds a place in the line, and memory, that others could use.
+pub(super) const MIN_RATE: u64 = 16 << 10;
 
 /// What a body's messages are measured by.
 #[derive(Debug, Clone)]
@@ -39,46 +45,66 @@ pub(super) struct MessageLimits {
 #[derive(Debug, Clone, Default)]
 pub(super) struct PermitSlot(Arc<Mutex<Option<AdmissionPermit>>>);
 
+/// How many messages a call has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Messages {
+    /// One, and it has to begin soon.
+    One,
+    /// Any number, at any time.
+    Stream,
+}
+
+/// What messages are paid for with.
+#[derive(Debug)]
+pub(super) struct Toll {
+    pub(super) detector: Detector,
+    pub(super) caller: Caller,
+    pub(super) slot: PermitSlot,
+}
+
 /// A body whose messages are looked at as they come.
 #[derive(Debug)]
 pub(super) struct GuardedBody {
     inner: Body,
     limits: MessageLimits,
-    detector: Detector,
-    caller: Caller,
-    slot: PermitSlot,
+    messages: Messages,
+    /// `None` where messages are free, and small.
+    toll: Option<Toll>,
+    deadline: Option<Instant>,
     state: MessageState,
-    /// Armed while a message is due and nothing more has come.
+    /// The end of the only message.
+    kept: Option<Bytes>,
+    /// Armed while something is due and nothing more has come.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-/// How far into a message the body is, and until when it may be there.
+/// How far into a message the body is.
 #[derive(Debug, Clone, Copy)]
 enum MessageState {
-    /// Before the message, or in its prefix: so many bytes of it. Between the messages of a stream there is no
-    /// hurry.
+    /// Before the message, or in its prefix: so many bytes of it. `since` when it is due.
     Prefix {
         bytes: [u8; PREFIX],
         len: usize,
-        by: Option<Instant>,
+        since: Option<Instant>,
     },
     /// In the message.
-    Message { size: u64, left: u64, by: Instant },
+    Message {
+        size: u64,
+        left: u64,
+        since: Instant,
+    },
+    /// After the only message: nothing may follow, and the end should.
+    Ended { since: Instant },
 }
-
-/// After a message, of a stream: the next may take its time.
-const BETWEEN: MessageState = MessageState::Prefix {
-    bytes: [0; PREFIX],
-    len: 0,
-    by: None,
-};
 
 // === impl MessageLimits ===
 
 impl MessageLimits {
-    /// How long a message of `size` bytes may take to come.
-    fn time_for(&self, size: u64) -> Duration {
-        self.patience + Duration::from_secs(size / MIN_RATE)
+    /// How long a message of `size` bytes, of which `received` have come, may have taken so far. How far it has come
+    /// shows with whole frames, so the next one's time is given too.
+    fn time_for(&self, size: u64, received: u64) -> Duration {
+        let next = received.saturating_add(u64::from(MAX_FRAME)).min(size);
+        self.patience + Duration::from_millis(next.saturating_mul(1_000) / MIN_RATE)
     }
 }
 
@@ -98,28 +124,22 @@ impl PermitSlot {
 // === impl GuardedBody ===
 
 impl GuardedBody {
-    /// `hurried` is whether the first message has to begin soon, as that of a unary call has.
     pub(super) fn new(
         inner: Body,
         limits: MessageLimits,
-        detector: Detector,
-        caller: Caller,
-        slot: PermitSlot,
-        hurried: bool,
+        messages: Messages,
+        toll: Option<Toll>,
+        deadline: Deadline,
     ) -> Self {
-        let by = hurried.then(|| Instant::now() + limits.patience);
-        let state = MessageState::Prefix {
-            bytes: [0; PREFIX],
-            len: 0,
-            by,
-        };
+        let since = (messages == Messages::One).then(Instant::now);
         Self {
             inner,
             limits,
-            detector,
-            caller,
-            slot,
-            state,
+            messages,
+            toll,
+            deadline: deadline.instant().map(Instant::from_std),
+            state: MessageState::before(since),
+            kept: None,
             timer: None,
         }
     }
@@ -128,8 +148,8 @@ impl GuardedBody {
     fn follow(&mut self, mut data: &[u8]) -> Result<(), CallError> {
         while !data.is_empty() {
             match &mut self.state {
-                MessageState::Prefix { bytes, len, by } => {
-                    by.get_or_insert_with(|| Instant::now() + self.limits.patience);
+                MessageState::Prefix { bytes, len, since } => {
+                    since.get_or_insert_with(Instant::now);
                     let take = data.len().min(PREFIX - *len);
                     bytes[*len..*len + take].copy_from_slice(&data[..take]);
                     *len += take;
@@ -146,8 +166,12 @@ impl GuardedBody {
                         .get(usize::try_from(take).unwrap_or(usize::MAX)..)
                         .unwrap_or_default();
                     if *left == 0 {
-                        self.state = BETWEEN;
+                        self.end();
                     }
+                }
+                MessageState::Ended { .. } => {
+                    let text = "there is more than the one message of this call";
+                    return Err(CallError::MalformedMessage(text.to_owned()));
                 }
             }
         }
@@ -162,46 +186,47 @@ impl GuardedBody {
                 limit: self.limits.max_size,
             });
         }
-        self.slot.put(self.detector.admit(&self.caller, size)?);
-        let by = Instant::now() + self.limits.time_for(size);
-        self.state = if size == 0 {
-            BETWEEN
-        } else {
-            MessageState::Message {
-                size,
-                left: size,
-                by,
-            }
+        if let Some(toll) = &self.toll {
+            toll.slot.put(toll.detector.admit(&toll.caller, size)?);
+        }
+        self.state = MessageState::Message {
+            size,
+            left: size,
+            since: Instant::now(),
         };
+        if size == 0 {
+            self.end();
+        }
         Ok(())
     }
 
-    /// Whether a message that is due has been waited for too long.
-    fn poll_stalled(&mut self, context: &mut Context<'_>) -> Poll<CallError> {
-        let (by, stalled) = match self.state {
-            MessageState::Prefix { by: None, .. } => {
-                self.timer = None;
-                return Poll::Pending;
+    /// A message is complete.
+    fn end(&mut self) {
+        self.state = match self.messages {
+            Messages::One => MessageState::Ended {
+                since: Instant::now(),
+            },
+            Messages::Stream => MessageState::before(None),
+        };
+    }
+
+    /// Whether the next thing that is due has been waited for too long.
+    fn poll_late(&mut self, context: &mut Context<'_>) -> Poll<CallError> {
+        let (due, late) = match self.state {
+            MessageState::Prefix { since: None, .. } => (None, None),
+            MessageState::Prefix {
+                since: Some(since), ..
+            } => (Some(since + self.limits.patience), Some((0, None))),
+            MessageState::Message { size, left, since } => {
+                let received = size - left;
+                let due = since + self.limits.time_for(size, received);
+                (Some(due), Some((received, Some(size))))
             }
-            MessageState::Prefix { by: Some(by), .. } => (
-                by,
-                CallError::MessageStalled {
-                    received: 0,
-                    size: None,
-                    waited: self.limits.patience,
-                },
-            ),
-            MessageState::Message { size, left, by } => {
-                let waited = self.limits.time_for(size);
-                (
-                    by,
-                    CallError::MessageStalled {
-                        received: size - left,
-                        size: Some(size),
-                        waited,
-                    },
-                )
-            }
+            MessageState::Ended { since } => (Some(since + self.limits.patience), Some((0, None))),
+        };
+        let Some(by) = due.into_iter().chain(self.deadline).min() else {
+            self.timer = None;
+            return Poll::Pending;
         };
         let timer = self
             .timer
@@ -210,7 +235,31 @@ impl GuardedBody {
             timer.as_mut().reset(by);
         }
         ready!(timer.as_mut().poll(context));
-        Poll::Ready(stalled)
+        if self.deadline.is_some_and(|deadline| deadline <= by) {
+            return Poll::Ready(DetectError::DeadlineExceeded.into());
+        }
+        Poll::Ready(match (self.state, late) {
+            (MessageState::Ended { .. }, _) | (_, None) => CallError::CallNotEnded {
+                waited: self.limits.patience,
+            },
+            (_, Some((received, size))) => CallError::MessageStalled {
+                received,
+                size,
+                waited: self.limits.time_for(size.unwrap_or_default(), received),
+            },
+        })
+    }
+}
+
+// === impl MessageState ===
+
+impl MessageState {
+    fn before(since: Option<Instant>) -> Self {
+        Self::Prefix {
+            bytes: [0; PREFIX],
+            len: 0,
+            since,
+        }
     }
 }
 
@@ -223,30 +272,47 @@ impl HttpBody for GuardedBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = self.get_mut();
-        match Pin::new(&mut this.inner).poll_frame(context) {
-            Poll::Ready(Some(Ok(frame))) => {
-                let outcome = frame.data_ref().map_or(Ok(()), |data| this.follow(data));
-                Poll::Ready(Some(
-                    outcome.map(|()| frame).map_err(|error| status(&error)),
-                ))
+        loop {
+            let frame = match Pin::new(&mut this.inner).poll_frame(context) {
+                Poll::Ready(Some(Ok(frame))) => frame,
+                // The connection, or the caller's end of the call, has gone.
+                Poll::Ready(Some(Err(error))) => {
+                    let error = Status::from_error(Box::new(error));
+                    return Poll::Ready(Some(Err(error)));
+                }
+                Poll::Ready(None) => {
+                    return Poll::Ready(this.kept.take().map(|kept| Ok(Frame::data(kept))));
+                }
+                Poll::Pending => {
+                    let error = ready!(this.poll_late(context));
+                    this.kept = None;
+                    return Poll::Ready(Some(Err(status(&error))));
+                }
+            };
+            let data = match frame.into_data() {
+                Ok(data) => data,
+                // Requests have no trailers that would mean anything.
+                Err(_trailers) => continue,
+            };
+            let had_ended = matches!(this.state, MessageState::Ended { .. });
+            if let Err(error) = this.follow(&data) {
+                this.kept = None;
+                return Poll::Ready(Some(Err(status(&error))));
             }
-            // The connection, or the caller's end of the call, has gone.
-            Poll::Ready(Some(Err(error))) => {
-                Poll::Ready(Some(Err(Status::from_error(Box::new(error)))))
-            }
-            Poll::Ready(None) => Poll::Ready(None),
-            Poll::Pending => {
-                let error = ready!(this.poll_stalled(context));
-                Poll::Ready(Some(Err(status(&error))))
+            match this.state {
+                // An empty frame that only says that this was all.
+                MessageState::Ended { .. } if had_ended => {}
+                MessageState::Ended { .. } if !this.inner.is_end_stream() => this.kept = Some(data),
+                _ => return Poll::Ready(Some(Ok(Frame::data(data)))),
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
+        self.kept.is_none() && self.inner.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        SizeHint::default()
     }
 }

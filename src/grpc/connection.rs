@@ -1,10 +1,9 @@
-//! One connection's life: handshake, age, and a bounded end.
+//! One connection's life: handshake, age, progress, and a bounded end.
 
 use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::Request;
 use hyper::body::Incoming;
@@ -18,13 +17,19 @@ use tokio_util::sync::CancellationToken;
 
 use super::address::Stream;
 use super::caller::Peer;
+use super::frames::Frames;
+use super::reply::Replies;
 
 /// Flow-control windows of a stream and of a connection. A picture is sent in one go without waiting for
 /// window updates; against the protocol's 64 KiB this about doubles the throughput of 100 KB messages.
 const WINDOW: u32 = 8 << 20;
 
-/// Largest frame: fewer headers and wake-ups a picture than the protocol's 16 KiB.
-const MAX_FRAME: u32 = 256 << 10;
+/// Largest frame: fewer headers and wake-ups a picture than the protocol's 16 KiB. No larger, because how far a
+/// message has come shows only with whole frames.
+pub(super) const MAX_FRAME: u32 = 64 << 10;
+
+/// What is handed on of a reply before its peer has room for it.
+const MAX_SEND_BUFFER: usize = 16 << 10;
 
 /// All headers of a call together that are read at all, in bytes as the protocol counts them. The gate refuses
 /// far smaller ones; but what is refused here ends a call without a gRPC status, or even the connection with
@@ -48,7 +53,8 @@ pub struct Config {
     pub max_connections: usize,
     /// Calls under way on one connection. More wait at the client.
     pub max_streams: u32,
-    /// How long a peer may take to speak HTTP/2 at all.
+    /// How long a peer may take to speak HTTP/2 at all, and to finish headers that it began; half as long again at
+    /// most.
     #[serde(with = "humantime_serde")]
     pub handshake_timeout: Duration,
     /// After this long, give or take a tenth, a connection is told to finish (GOAWAY), so that clients behind
@@ -58,7 +64,8 @@ pub struct Config {
     /// How long calls that are open then may take.
     #[serde(with = "humantime_serde")]
     pub max_age_grace: Duration,
-    /// How long a message may take to come whatever its size; a larger one has a second more for each 16 KiB.
+    /// How long a message may take to come, and a reply to be taken, whatever its size; there is a second more for
+    /// each 16 KiB that has come.
     #[serde(with = "humantime_serde")]
     pub message_patience: Duration,
 }
@@ -87,15 +94,17 @@ pub(super) async fn serve(
     config: &Config,
     stop: &CancellationToken,
 ) {
-    let heard = Arc::new(AtomicBool::new(false));
+    let frames = Arc::new(Mutex::new(Frames::new(Instant::now())));
     let io = TokioIo::new(Heard {
         stream,
-        preface_left: PREFACE_LEN,
-        heard: heard.clone(),
+        frames: frames.clone(),
     });
+    let replies = Replies::default();
+    let untaken = replies.clone();
     let routes = TowerToHyperService::new(routes);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
+        request.extensions_mut().insert(replies.clone());
         routes.call(request)
     });
     let connection = http2::Builder::new(TokioExecutor::new())
@@ -103,6 +112,7 @@ pub(super) async fn serve(
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)
         .max_frame_size(MAX_FRAME)
+        .max_send_buf_size(MAX_SEND_BUFFER)
         .max_header_list_size(MAX_HEADERS_READ)
         .max_concurrent_streams(config.max_streams)
         .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
@@ -111,10 +121,11 @@ pub(super) async fn serve(
         .serve_connection(io, service);
     let mut connection = pin!(connection);
 
-    let mut handshake = pin!(tokio::time::sleep(config.handshake_timeout));
+    // Twice in that time, so that nobody has more than half of it too much.
+    let mut look = tokio::time::interval(config.handshake_timeout / 2);
     let mut age = pin!(sleep_or_never(jittered(config.max_age)));
     let mut cut = pin!(sleep_or_never(None));
-    let (mut handshaken, mut finishing, mut aged) = (false, false, false);
+    let (mut finishing, mut aged) = (false, false);
     loop {
         tokio::select! {
             ended = &mut connection => {
@@ -123,12 +134,17 @@ pub(super) async fn serve(
                 }
                 return;
             }
-            () = &mut handshake, if !handshaken => {
-                if !heard.load(Ordering::Relaxed) {
-                    tracing::debug!("a peer did not speak HTTP/2 in time");
+            _ = look.tick() => {
+                let now = Instant::now();
+                let since = frames.lock().unwrap_or_else(PoisonError::into_inner).unfinished_since();
+                if since.is_some_and(|since| now.duration_since(since) >= config.handshake_timeout) {
+                    tracing::debug!("a peer did not finish its hello, or headers, in time");
                     return;
                 }
-                handshaken = true;
+                if untaken.is_overdue(now) {
+                    tracing::debug!("a peer did not take a reply in time");
+                    return;
+                }
             }
             // The listener cuts what is still open when its grace is over.
             () = stop.cancelled(), if !finishing => {
@@ -168,14 +184,10 @@ fn jittered(age: Duration) -> Option<Duration> {
     Some(age.mul_f64(0.9 + 0.2 * fraction))
 }
 
-/// What every HTTP/2 client says first: `PRI * HTTP/2.0` and so on.
-const PREFACE_LEN: usize = 24;
-
-/// A stream that remembers whether a whole preface has come over it.
+/// A stream whose peer's frames are followed.
 struct Heard {
     stream: Box<dyn Stream>,
-    preface_left: usize,
-    heard: Arc<AtomicBool>,
+    frames: Arc<Mutex<Frames>>,
 }
 
 impl AsyncRead for Heard {
@@ -186,13 +198,9 @@ impl AsyncRead for Heard {
     ) -> Poll<std::io::Result<()>> {
         let before = buf.filled().len();
         let poll = Pin::new(&mut self.stream).poll_read(cx, buf);
-        if self.preface_left > 0 {
-            self.preface_left = self
-                .preface_left
-                .saturating_sub(buf.filled().len() - before);
-            if self.preface_left == 0 {
-                self.heard.store(true, Ordering::Relaxed);
-            }
+        if let Some(bytes) = buf.filled().get(before..).filter(|bytes| !bytes.is_empty()) {
+            let mut frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
+            frames.follow(bytes, Instant::now());
         }
         poll
     }

@@ -6,26 +6,28 @@
 
 use std::time::{Duration, Instant};
 
-use http::{HeaderMap, Request};
+use http::HeaderMap;
 
+use super::error::CallError;
+use crate::pipeline::DetectError;
 use crate::scheduling::Deadline;
 
 const HEADER: &str = "grpc-timeout";
 
-/// Puts the request's deadline into its extensions.
-pub(super) fn stamp<B>(mut request: Request<B>) -> Request<B> {
-    let deadline = read(request.headers(), Instant::now());
-    request.extensions_mut().insert(deadline);
-    request
-}
-
-/// The deadline in `headers`, counted from `now`. A value that the protocol does not know is no deadline.
-fn read(headers: &HeaderMap, now: Instant) -> Deadline {
-    let timeout = headers
-        .get(HEADER)
-        .and_then(|value| value.to_str().ok())
-        .and_then(parse);
-    timeout.map_or(Deadline::NEVER, |timeout| Deadline::after(now, timeout))
+/// The deadline in `headers`, counted from `now`.
+///
+/// # Errors
+/// [`DetectError::InvalidOption`] for a value that the protocol does not know.
+pub(super) fn read(headers: &HeaderMap, now: Instant) -> Result<Deadline, CallError> {
+    let Some(value) = headers.get(HEADER) else {
+        return Ok(Deadline::NEVER);
+    };
+    let timeout = value.to_str().ok().and_then(parse);
+    let timeout = timeout.ok_or_else(|| DetectError::InvalidOption {
+        field: HEADER,
+        detail: format!("{value:?} is not up to eight digits and one of H, M, S, m, u, n"),
+    })?;
+    Ok(Deadline::after(now, timeout))
 }
 
 /// Parses at most eight digits and a unit, as the gRPC protocol over HTTP/2 has it.
@@ -62,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_protocol_does_not_know_is_no_deadline() {
+    fn what_the_protocol_does_not_know_is_refused() {
         for value in [
             "",
             "m",
@@ -77,5 +79,9 @@ mod tests {
         ] {
             assert_eq!(parse(value), None, "{value:?}");
         }
+        let mut headers = HeaderMap::new();
+        assert_eq!(read(&headers, Instant::now()).unwrap(), Deadline::NEVER);
+        headers.insert(HEADER, "soon".parse().unwrap());
+        assert!(read(&headers, Instant::now()).is_err());
     }
 }

@@ -36,6 +36,12 @@ pub enum CallError {
         /// For how long it was waited.
         waited: Duration,
     },
+    /// The only message of a call came, and the call's end did not.
+    #[error("the call's message came, and after {} s still not the end of the call", waited.as_secs_f32())]
+    CallNotEnded {
+        /// For how long it was waited.
+        waited: Duration,
+    },
     /// A message is not what the contract says.
     #[error("the message cannot be read: {0}")]
     MalformedMessage(String),

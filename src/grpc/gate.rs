@@ -7,25 +7,29 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, Method, StatusCode, header};
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 use tracing::Instrument;
 
-use super::body::{GuardedBody, MessageLimits, PermitSlot};
+use super::MAX_QUESTION;
+use super::body::{GuardedBody, MessageLimits, Messages, PermitSlot, Toll};
 use super::caller::{Peer, caller};
 use super::deadline;
 use super::error::CallError;
 use super::health::SERVICE;
+use super::reply::{Replies, Reply, ReplyPermit};
 use super::request_id::{self, RequestIds};
 use super::status::status;
 use crate::pipeline::Detector;
+use crate::scheduling::Deadline;
 
 /// All headers of a call together, in bytes as HTTP/2 counts them. Usual ones are a few hundred; tokens of several
 /// kilobytes occur. grpc's own libraries draw the line at the same size.
@@ -46,9 +50,14 @@ pub(super) struct Gate {
 
 /// One call's way in and out.
 pub(super) async fn pass(State(gate): State<Gate>, request: Request, next: Next) -> Response {
+    let began = Instant::now();
     let name = gate.names.name(request.headers());
     let span = tracing::info_span!("call", id = %name);
-    let mut response = gate.answer(request, next).instrument(span).await;
+    let mut response = gate.answer(request, next).instrument(span.clone()).await;
+    // A status that is an error is in the extensions; that of a reply follows it.
+    let code = response.extensions().get().map_or(Code::Ok, Status::code);
+    let took = began.elapsed();
+    span.in_scope(|| tracing::debug!(http = %response.status(), ?code, ?took, "answered"));
     response
         .headers_mut()
         .insert(request_id::HEADER, name.header());
@@ -64,10 +73,33 @@ impl Gate {
             let limit = MAX_HEADERS;
             return refuse(&CallError::HeadersTooLarge { size, limit });
         }
-        let request = deadline::stamp(request);
-        if !is_detection(request.uri().path()) {
-            return next.run(request).await;
+        if let Some(refusal) = other_protocol(&request) {
+            return refusal;
         }
+        match deadline::read(request.headers(), Instant::now()) {
+            Err(error) => refuse(&error),
+            Ok(deadline) if is_detection(request.uri().path()) => {
+                self.detect(request, deadline, next).await
+            }
+            Ok(deadline) => self.ask(request, deadline, next).await,
+        }
+    }
+
+    /// Health, reflection, and what is not served: free, and small.
+    async fn ask(&self, request: Request, deadline: Deadline, next: Next) -> Response {
+        let limits = MessageLimits {
+            max_size: MAX_QUESTION as u64,
+            patience: self.limits.patience,
+        };
+        let messages = match request.uri().path().starts_with("/grpc.reflection.") {
+            true => Messages::Stream,
+            false => Messages::One,
+        };
+        let guard = |body| Body::new(GuardedBody::new(body, limits, messages, None, deadline));
+        self.reword(next.run(request.map(guard)).await)
+    }
+
+    async fn detect(&self, request: Request, deadline: Deadline, next: Next) -> Response {
         let (mut parts, body) = request.into_parts();
         let peer = parts.extensions.get().copied().unwrap_or(Peer(None));
         let caller = match caller(&parts.headers, peer, self.source_header.as_ref()) {
@@ -77,24 +109,33 @@ impl Gate {
         if let Err(error) = self.detector.opens(&caller) {
             return refuse(&error.into());
         }
-        parts.extensions.insert(caller.clone());
+        let replies: Replies = parts.extensions.get().cloned().unwrap_or_default();
         let slot = PermitSlot::default();
+        parts.extensions.insert(deadline);
+        parts.extensions.insert(caller.clone());
         parts.extensions.insert(slot.clone());
         // A stream may be quiet before its first message, as after it.
-        let hurried = !parts.uri.path().ends_with("/DetectStream");
-        let body = GuardedBody::new(
-            body,
-            self.limits.clone(),
-            self.detector.clone(),
+        let messages = match parts.uri.path().ends_with("/DetectStream") {
+            true => Messages::Stream,
+            false => Messages::One,
+        };
+        let toll = Toll {
+            detector: self.detector.clone(),
             caller,
             slot,
-            hurried,
-        );
+        };
+        let limits = self.limits.clone();
+        let body = GuardedBody::new(body, limits, messages, Some(toll), deadline);
         let request = Request::from_parts(parts, Body::new(body));
-        match contained(next.run(request)).await {
-            Some(response) => self.reword(response),
-            None => refuse(&self.detector.panicked("call").into()),
-        }
+        let Some(response) = contained(next.run(request)).await else {
+            return refuse(&self.detector.panicked("call").into());
+        };
+        let mut response = self.reword(response);
+        let Some(permit) = response.extensions_mut().remove::<ReplyPermit>() else {
+            return response;
+        };
+        let patience = self.limits.patience;
+        response.map(|body| Body::new(Reply::new(body, permit, &replies, patience)))
     }
 
     /// A status without details is tonic's own, about a message that it could not read. That is the caller's
@@ -133,6 +174,20 @@ fn is_detection(path: &str) -> bool {
     path.strip_prefix('/')
         .and_then(|path| path.strip_prefix(SERVICE))
         .is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// What is not gRPC gets what HTTP says about it. gRPC is POST, with a content type of its own.
+fn other_protocol(request: &Request) -> Option<Response> {
+    if request.method() != Method::POST {
+        let refusal = (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "POST")]);
+        return Some(refusal.into_response());
+    }
+    let content_type = request.headers().get(header::CONTENT_TYPE);
+    let is_grpc = content_type.is_some_and(|value| {
+        let rest = value.as_bytes().strip_prefix(b"application/grpc");
+        rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
+    });
+    (!is_grpc).then(|| StatusCode::UNSUPPORTED_MEDIA_TYPE.into_response())
 }
 
 fn headers_size(headers: &HeaderMap) -> usize {

@@ -28,6 +28,7 @@ pub(super) fn classify(error: &CallError) -> (Code, &'static str) {
         CallError::HeadersTooLarge { .. } => (Code::ResourceExhausted, "HEADERS_TOO_LARGE"),
         CallError::MessageTooLarge { .. } => (Code::ResourceExhausted, "MESSAGE_TOO_LARGE"),
         CallError::MessageStalled { .. } => (Code::DeadlineExceeded, "MESSAGE_STALLED"),
+        CallError::CallNotEnded { .. } => (Code::DeadlineExceeded, "MESSAGE_STALLED"),
         CallError::MalformedMessage(_) => (Code::InvalidArgument, "MALFORMED_MESSAGE"),
     }
 }
@@ -112,7 +113,7 @@ fn metadata(error: &CallError) -> HashMap<String, String> {
                 .chain(size)
                 .collect()
         }
-        CallError::MalformedMessage(_) => Vec::new(),
+        CallError::CallNotEnded { .. } | CallError::MalformedMessage(_) => Vec::new(),
     };
     let owned = |(key, value): (&str, String)| (key.to_owned(), clip(&value, MAX_VALUE));
     pairs.into_iter().map(owned).collect()

@@ -1,7 +1,9 @@
 //! `detectd.v1.DetectionService`, the calls of one message.
 
 use std::pin::Pin;
+use std::sync::Arc;
 
+use prost::Message;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -12,6 +14,7 @@ use super::pb::{
     DetectRequest, DetectResponse, DetectStreamRequest, DetectStreamResponse, ListModelsRequest,
     ListModelsResponse,
 };
+use super::reply::ReplyPermit;
 use super::status::status;
 use crate::pipeline::{DetectError, Detector};
 use crate::scheduling::Deadline;
@@ -56,7 +59,16 @@ impl DetectionService for Service {
             self.detector.detect(request, permit).await
         };
         match answer.await {
-            Ok(detections) => Ok(Response::new(convert::response(detections))),
+            Ok(detections) => {
+                let message = convert::response(detections);
+                let bytes = message.encoded_len() as u64;
+                let permit = self.detector.admit_reply(&caller, bytes);
+                let permit = permit.map_err(|error| status(&error.into()))?;
+                let mut response = Response::new(message);
+                let permit = ReplyPermit(Arc::new(permit));
+                response.extensions_mut().insert(permit);
+                Ok(response)
+            }
             Err(error) => {
                 log_fault(&error);
                 Err(status(&error.into()))

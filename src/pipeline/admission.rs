@@ -127,6 +127,15 @@ impl Admission {
         })
     }
 
+    /// For replies: as many as there are, of so many bytes together.
+    pub(super) fn of_replies(max_bytes: u64) -> Self {
+        Self::new(Config {
+            max_requests: usize::MAX,
+            max_bytes,
+            ..Config::default()
+        })
+    }
+
     /// Whether a request of no bytes at all would be let in now. A door asks before it reads a message.
     pub fn has_room(&self, caller: &Caller) -> bool {
         let room = self.state.lock();
@@ -233,6 +242,11 @@ impl AdmissionPermit {
     /// The caller's share, by the name that the scheduler knows it by.
     pub(super) fn source(&self) -> SourceKey {
         self.key
+    }
+
+    /// What it is for, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// How urgent the caller said that it is.

@@ -24,6 +24,7 @@ use crate::scheduling::{Arrival, Batcher, Deadline, Share, StreamKey};
 pub struct Detector {
     pub(super) batcher: Batcher<Waiting>,
     pub(super) admission: Admission,
+    pub(super) replies: Admission,
     pub(super) registry: Arc<Registry>,
     pub(super) stop: CancellationToken,
     pub(super) waits: WaitGauge,
@@ -53,6 +54,16 @@ impl Detector {
     /// [`DetectError::Overloaded`] when there is no room.
     pub fn admit(&self, caller: &Caller, bytes: u64) -> Result<AdmissionPermit, DetectError> {
         self.admission
+            .admit(caller, bytes)
+            .map_err(|Overloaded| self.overloaded())
+    }
+
+    /// Takes a place for a reply of `bytes`, until its caller has taken it.
+    ///
+    /// # Errors
+    /// [`DetectError::Overloaded`] when as much waits to be taken as may.
+    pub fn admit_reply(&self, caller: &Caller, bytes: u64) -> Result<AdmissionPermit, DetectError> {
+        self.replies
             .admit(caller, bytes)
             .map_err(|Overloaded| self.overloaded())
     }

@@ -6,6 +6,10 @@
 use super::Config;
 use crate::vision::decode::{PEAK_BYTES_PER_PIXEL, PEAK_FIXED_BYTES};
 
+/// Replies that their callers have not taken yet, in bytes. A reply with a hundred boxes takes 5 KB, so this is ten
+/// thousand of them: more than wait at any time for callers that read.
+pub(super) const MAX_REPLY_BYTES: u64 = 64 << 20;
+
 /// What one model's inputs take, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ModelMemory {
@@ -22,6 +26,7 @@ pub(super) struct MemorySum {
     decoding: u64,
     shelves: u64,
     batches: u64,
+    replies: u64,
 }
 
 // === impl ModelMemory ===
@@ -59,6 +64,7 @@ impl MemorySum {
             decoding: workers.saturating_mul(picture),
             shelves: 0,
             batches: 0,
+            replies: MAX_REPLY_BYTES,
         };
         models.into_iter().fold(sum, |sum, model| Self {
             shelves: sum.shelves.saturating_add(model.shelf),
@@ -69,9 +75,14 @@ impl MemorySum {
 
     /// All of it.
     pub(super) fn total(&self) -> u64 {
-        [self.waiting, self.decoding, self.shelves, self.batches]
-            .into_iter()
-            .fold(0, u64::saturating_add)
+        let parts = [
+            self.waiting,
+            self.decoding,
+            self.shelves,
+            self.batches,
+            self.replies,
+        ];
+        parts.into_iter().fold(0, u64::saturating_add)
     }
 
     /// Tells the operator, in one line.
@@ -83,6 +94,7 @@ impl MemorySum {
             decoding_mib = mib(self.decoding),
             shelves_mib = mib(self.shelves),
             batches_mib = mib(self.batches),
+            replies_mib = mib(self.replies),
             "pictures take this much memory at most, beside the networks and the doors"
         );
     }
@@ -103,7 +115,10 @@ mod tests {
         assert_eq!((model.shelf, model.batches), (1_600, 2_400));
         let sum = MemorySum::new(&config, [model, model]);
         let decoding = 4 * (11 * 1_000 + (64 << 20));
-        assert_eq!(sum.total(), 5_000 + decoding + 2 * (1_600 + 2_400));
+        assert_eq!(
+            sum.total(),
+            5_000 + decoding + 2 * (1_600 + 2_400) + MAX_REPLY_BYTES
+        );
     }
 
     #[test]

@@ -315,6 +315,215 @@ async fn a_message_that_stops_coming_gives_its_place_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn places_taken_by_a_prefix_alone_are_soon_free_again() {
+    let server = Server::start_with(&["echo"], |config| {
+        config.grpc.connection.message_patience = Duration::from_millis(100);
+    })
+    .await;
+    let mut connection = Connection::open(&server).await;
+    let mut silent = JoinSet::new();
+    for _ in 0..16 {
+        let (parts, body) = trickled();
+        let call = connection.call(DETECT, &[], body);
+        // As much as may be announced, and then nothing.
+        parts.send(framed(0, 32 << 20, b"").into()).await.unwrap();
+        silent.spawn(async move {
+            let outcome = status(call.await.unwrap()).await;
+            drop(parts);
+            outcome
+        });
+    }
+    for outcome in silent.join_all().await {
+        let (code, reason) = reason(&outcome);
+        let told = (code, reason.as_str());
+        assert!(
+            told == (Code::DeadlineExceeded, "MESSAGE_STALLED")
+                || told == (Code::ResourceExhausted, "QUEUE_FULL"),
+            "{told:?}"
+        );
+    }
+    let response = connection
+        .call(DETECT, &[], full(good_message()))
+        .await
+        .unwrap();
+    assert_eq!(status(response).await.code(), Code::Ok);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_whose_end_does_not_come_is_ended() {
+    let server = Server::start_with(&["echo"], |config| {
+        config.grpc.connection.message_patience = Duration::from_millis(100);
+    })
+    .await;
+    let mut connection = Connection::open(&server).await;
+    for path in [DETECT, "/grpc.health.v1.Health/Check"] {
+        let (parts, body) = trickled();
+        let call = connection.call(path, &[], body);
+        parts.send(framed(0, 0, b"").into()).await.unwrap();
+        let outcome = status(call.await.unwrap()).await;
+        assert_eq!(
+            reason(&outcome),
+            (Code::DeadlineExceeded, "MESSAGE_STALLED".into()),
+            "{path}"
+        );
+        assert!(outcome.message().contains("not the end"), "{outcome}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_message_in_a_call_of_one_is_refused() {
+    let server = Server::start(&["echo"]).await;
+    let mut connection = Connection::open(&server).await;
+    let two = [good_message(), framed(0, 0, b"")].concat();
+    let response = connection.call(DETECT, &[], full(two)).await.unwrap();
+    let at_once = status(response).await;
+    let (parts, body) = trickled();
+    let call = connection.call(DETECT, &[], body);
+    parts.send(good_message().into()).await.unwrap();
+    parts.send(framed(0, 0, b"").into()).await.unwrap();
+    let later = status(call.await.unwrap()).await;
+    for outcome in [at_once, later] {
+        assert_eq!(
+            reason(&outcome),
+            (Code::InvalidArgument, "MALFORMED_MESSAGE".into())
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_deadline_counts_while_a_message_comes() {
+    let server = Server::start(&["echo"]).await;
+    let mut connection = Connection::open(&server).await;
+    for sent in [&b""[..], &framed(0, 1_000, b"half"), &good_message()] {
+        let (parts, body) = trickled();
+        let call = connection.call(DETECT, &[("grpc-timeout", "100m")], body);
+        parts.send(sent.to_vec().into()).await.unwrap();
+        let outcome = status(call.await.unwrap()).await;
+        assert_eq!(
+            reason(&outcome),
+            (Code::DeadlineExceeded, "DEADLINE_EXCEEDED".into()),
+            "{} bytes",
+            sent.len()
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn headers_that_are_begun_have_to_be_finished() {
+    const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    // HEADERS of stream 1 without END_HEADERS: `:method: POST`, and nothing more.
+    const BEGUN: &[u8] = b"\0\0\x01\x01\0\0\0\0\x01\x83";
+    let server = Server::start_with(&["echo"], |config| {
+        config.grpc.connection.handshake_timeout = Duration::from_millis(100);
+    })
+    .await;
+    for said in [
+        [HELLO, BEGUN].concat(),
+        [HELLO, &BEGUN[..5]].concat(),
+        HELLO[..24].to_vec(),
+    ] {
+        let mut peer = TcpStream::connect(server.tcp()).await.unwrap();
+        peer.write_all(&said).await.unwrap();
+        let mut heard = Vec::new();
+        let ended = tokio::time::timeout(PATIENCE, peer.read_to_end(&mut heard)).await;
+        drop(ended.expect("the server closes"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_that_does_not_take_its_reply_is_cut() {
+    let server = Server::start_with(&["echo"], |config| {
+        config.grpc.connection.handshake_timeout = Duration::from_millis(100);
+        config.grpc.connection.message_patience = Duration::from_millis(100);
+    })
+    .await;
+    let stream = TcpStream::connect(server.tcp()).await.unwrap();
+    let (mut sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(0)
+        .handshake(TokioIo::new(stream))
+        .await
+        .unwrap();
+    let closed = tokio::spawn(connection);
+    let request = Request::post(format!("http://{}{DETECT}", server.tcp()))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(full(good_message()))
+        .unwrap();
+    let response = sender.send_request(request).await.unwrap();
+    let ended = tokio::time::timeout(PATIENCE, closed).await;
+    drop(ended.expect("the server closes").unwrap());
+    drop(response);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_grpc_is_told_what_http_says_about_it() {
+    let server = Server::start(&["echo"]).await;
+    let mut connection = Connection::open(&server).await;
+    for (method, content_type, expected) in [
+        ("GET", "application/grpc", 405),
+        ("PUT", "application/grpc", 405),
+        ("POST", "application/json", 415),
+        ("POST", "application/grpcx", 415),
+        ("POST", "application/grpc+proto", 200),
+    ] {
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("{}{DETECT}", connection.origin))
+            .header("content-type", content_type)
+            .body(full(good_message()))
+            .unwrap();
+        let response = connection.sender.send_request(request).await.unwrap();
+        assert_eq!(response.status(), expected, "{method} {content_type}");
+    }
+    let response = connection
+        .call(DETECT, &[("grpc-timeout", "soon")], full(good_message()))
+        .await
+        .unwrap();
+    assert_eq!(
+        reason(&status(response).await),
+        (Code::InvalidArgument, "INVALID_OPTION".into())
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_channel_that_compresses_everything_can_ask_for_health() {
+    let server = Server::start(&["echo"]).await;
+    let mut connection = Connection::open(&server).await;
+    let mut zip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    zip.write_all(b"").unwrap();
+    let zipped = zip.finish().unwrap();
+    let response = connection
+        .call(
+            "/grpc.health.v1.Health/Check",
+            &[("grpc-encoding", "gzip")],
+            full(framed(1, zipped.len(), &zipped)),
+        )
+        .await
+        .unwrap();
+    assert_eq!(status(response).await.code(), Code::Ok);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_that_is_too_large_is_refused_with_both_numbers() {
+    let server = Server::start(&["echo"]).await;
+    let mut connection = Connection::open(&server).await;
+    let response = connection
+        .call(
+            "/grpc.health.v1.Health/Check",
+            &[],
+            full(framed(0, 5_000, &[0; 5_000])),
+        )
+        .await
+        .unwrap();
+    let outcome = status(response).await;
+    assert_eq!(
+        reason(&outcome),
+        (Code::ResourceExhausted, "MESSAGE_TOO_LARGE".into())
+    );
+    assert!(outcome.message().contains("5000") && outcome.message().contains("4096"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_peer_that_does_not_speak_is_let_go() {
     let server = Server::start_with(&["echo"], |config| {
         config.grpc.connection.handshake_timeout = Duration::from_millis(100);

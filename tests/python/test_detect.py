@@ -203,3 +203,14 @@ def test_stream_is_not_there_yet(echo_server):
     with pytest.raises(grpc.RpcError) as caught:
         next(echo_server.stub.DetectStream(iter([pb.DetectStreamRequest()]), timeout=TIMEOUT_S))
     assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_a_calls_name_is_in_the_log_when_it_is_answered(start_server, tmp_path):
+    config = tmp_path / "detectd.toml"
+    config.write_text('default_model = "echo"\n[log]\nlevel = "info,detectd::grpc=debug"\n')
+    with start_server(["echo"], arguments=["--config", str(config)]) as server:
+        server.stub.Detect(
+            detect_request(PICTURE), metadata=[("x-request-id", "a-name-of-mine")], timeout=TIMEOUT_S
+        )
+    lines = [line for line in server.log if "a-name-of-mine" in line]
+    assert any("answered" in line and "code=Ok" in line for line in lines), lines
