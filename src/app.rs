@@ -79,6 +79,7 @@ pub struct App {
     http: TcpListener,
     addresses: Addresses,
     pipeline: Pipeline,
+    grpc_metrics: grpc::Metrics,
     metrics: Arc<Registry>,
     /// No more requests, no more connections.
     stop: CancellationToken,
@@ -109,6 +110,7 @@ impl App {
         }
         let default_model = default_model(&config, &repository)?;
         let mut metrics = Registry::with_prefix("detectd");
+        let grpc_metrics = grpc::Metrics::register(&mut metrics);
         let stop = CancellationToken::new();
         let pipeline = pipeline(
             &config,
@@ -123,6 +125,7 @@ impl App {
             http,
             addresses,
             pipeline,
+            grpc_metrics,
             metrics: Arc::new(metrics),
             stop,
         })
@@ -149,6 +152,7 @@ impl App {
             grpc,
             http,
             pipeline,
+            grpc_metrics,
             metrics,
             stop,
             ..
@@ -162,7 +166,9 @@ impl App {
         };
         let grpc_door = {
             let (config, detector) = (config.grpc.clone(), detector.clone());
-            tokio::spawn(async move { grpc::serve(grpc, &config, detector, shut).await })
+            tokio::spawn(
+                async move { grpc::serve(grpc, &config, detector, grpc_metrics, shut).await },
+            )
         };
         let http_door = {
             let (draining, stop) = (draining.clone(), stop.clone());

@@ -11,6 +11,7 @@
 //! | [`convert`] | the contract's messages from and to the project's types |
 //! | [`error`], [`status`] | what can go wrong, and what of it goes over the wire |
 //! | [`health`] | `grpc.health.v1` |
+//! | [`metrics`] | what is measured here |
 //!
 //! It translates, and decides nothing that another door would have to decide again.
 
@@ -25,6 +26,7 @@ mod frames;
 mod gate;
 mod health;
 mod listener;
+mod metrics;
 pub mod pb;
 mod reply;
 mod request_id;
@@ -45,6 +47,7 @@ use address::Listener;
 use body::MessageLimits;
 use gate::Gate;
 use health::HealthKeeper;
+pub use metrics::Metrics;
 use pb::detection_service_server::DetectionServiceServer;
 use request_id::RequestIds;
 
@@ -104,7 +107,13 @@ pub struct Shutdown {
 }
 
 /// Serves gRPC on `listener` until told to stop, then ends within the grace period.
-pub async fn serve(listener: Listener, config: &Config, detector: Detector, shutdown: Shutdown) {
+pub async fn serve(
+    listener: Listener,
+    config: &Config,
+    detector: Detector,
+    metrics: Metrics,
+    shutdown: Shutdown,
+) {
     let health = HealthKeeper::new(detector.readiness());
     let health_service = HealthServer::new(health.service())
         .max_decoding_message_size(MAX_QUESTION)
@@ -151,6 +160,7 @@ pub async fn serve(listener: Listener, config: &Config, detector: Detector, shut
         },
         source_header: config.source_header.parse().ok(),
         names: Arc::new(RequestIds::new()),
+        metrics,
     };
     let router = routes.prepare().into_axum_router();
     let router = router.layer(axum::middleware::from_fn_with_state(gate, gate::pass));

@@ -1,6 +1,6 @@
 //! The server: the release binary in a process of its own, and callers of it.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -19,6 +19,7 @@ use crate::report::{Rate, Waits, cpu_time, percentile};
 pub(crate) struct Server {
     process: Child,
     address: String,
+    http_address: String,
 }
 
 /// Callers share connections as the callers of one machine do.
@@ -45,11 +46,12 @@ impl Server {
             .spawn()
             .unwrap();
         let mut log = BufReader::new(process.stderr.take().unwrap()).lines();
-        let mut address = None;
+        let mut addresses = None;
         for line in log.by_ref() {
             let line = line.unwrap();
             if let Some((_, after)) = line.split_once("grpc=") {
-                address = Some(after.split(' ').next().unwrap().to_owned());
+                let (grpc, http) = after.split_once(" http=").unwrap();
+                addresses = Some((grpc.to_owned(), http.trim().to_owned()));
             }
             if line.contains("an instance is warm") {
                 println!("  {}", line.split_once("warm ").unwrap().1);
@@ -60,10 +62,27 @@ impl Server {
         }
         // Read on, so that the server never waits for a reader of its log.
         std::thread::spawn(move || log.for_each(drop));
+        let (address, http_address) = addresses.expect("the server says where it listens");
         Self {
             process,
-            address: address.expect("the server says where it listens"),
+            address,
+            http_address,
         }
+    }
+
+    /// CPU time that the server has used.
+    pub(crate) fn cpu_time(&self) -> Duration {
+        cpu_time(&self.process.id().to_string())
+    }
+
+    /// What `/metrics` says.
+    pub(crate) fn metrics(&self) -> String {
+        let mut stream = std::net::TcpStream::connect(&self.http_address).unwrap();
+        let request = "GET /metrics HTTP/1.1\r\nhost: bench\r\nconnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
     }
 
     pub(crate) fn address(&self) -> &str {
@@ -189,7 +208,7 @@ impl Server {
         Waits(waits)
     }
 
-    async fn connect(&self, count: usize) -> Vec<Channel> {
+    pub(crate) async fn connect(&self, count: usize) -> Vec<Channel> {
         let mut channels = Vec::new();
         for _ in 0..count {
             let endpoint = Channel::from_shared(format!("http://{}", self.address)).unwrap();
@@ -210,11 +229,11 @@ impl Drop for Server {
     }
 }
 
-fn client(channel: &Channel) -> DetectionServiceClient<Channel> {
+pub(crate) fn client(channel: &Channel) -> DetectionServiceClient<Channel> {
     DetectionServiceClient::new(channel.clone()).max_decoding_message_size(64 << 20)
 }
 
-fn request(photo: &bytes::Bytes) -> pb::DetectRequest {
+pub(crate) fn request(photo: &bytes::Bytes) -> pb::DetectRequest {
     pb::DetectRequest {
         image: Some(pb::Image {
             source: Some(pb::image::Source::Encoded(photo.clone())),

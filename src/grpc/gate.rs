@@ -25,6 +25,7 @@ use super::caller::{Peer, caller};
 use super::deadline;
 use super::error::CallError;
 use super::health::SERVICE;
+use super::metrics::Metrics;
 use super::reply::{Replies, Reply, ReplyPermit};
 use super::request_id::{self, RequestIds};
 use super::status::status;
@@ -46,6 +47,7 @@ pub(super) struct Gate {
     /// See [`super::Config::source_header`].
     pub(super) source_header: Option<HeaderName>,
     pub(super) names: Arc<RequestIds>,
+    pub(super) metrics: Metrics,
 }
 
 /// One call's way in and out.
@@ -57,6 +59,9 @@ pub(super) async fn pass(State(gate): State<Gate>, request: Request, next: Next)
     // A status that is an error is in the extensions; that of a reply follows it.
     let code = response.extensions().get().map_or(Code::Ok, Status::code);
     let took = began.elapsed();
+    if code == Code::ResourceExhausted {
+        gate.metrics.refusals.observe(took.as_secs_f64());
+    }
     span.in_scope(|| tracing::debug!(http = %response.status(), ?code, ?took, "answered"));
     response
         .headers_mut()

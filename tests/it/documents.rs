@@ -32,9 +32,13 @@ fn the_error_table_has_exactly_the_reasons_that_the_server_gives() {
 #[test]
 fn the_metrics_list_has_every_metric() {
     let listed = read("docs/OPERATING.md");
-    for file in ["src/device/metrics.rs", "src/pipeline/metrics.rs"] {
+    for file in [
+        "src/device/metrics.rs",
+        "src/grpc/metrics.rs",
+        "src/pipeline/metrics.rs",
+    ] {
         let code = read(file);
-        let registered = code.split("registry.register(").skip(1);
+        let registered = code.split("registry.register").skip(1);
         for name in registered.map(|after| after.split('"').nth(1).unwrap()) {
             assert!(
                 listed.contains(&format!("detectd_{name}")),
