@@ -14,8 +14,8 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
-use crate::device::EngineError;
 use crate::device::ort::Runtime;
+use crate::device::{EngineError, EngineSource};
 use crate::grpc::address::{BoundAddress, Listener};
 use crate::model::{ModelError, ModelRepository};
 use crate::pipeline::{Detector, Pipeline, RequiredModelFailed};
@@ -93,6 +93,26 @@ impl App {
     /// # Errors
     /// [`AppError`], one line that names the thing.
     pub async fn bind(config: Config) -> Result<Self, AppError> {
+        let engines = || engines(&config);
+        Self::bind_to(&config, engines).await
+    }
+
+    /// The same with engines of the caller's, for tests and benches. No configuration leads here.
+    ///
+    /// # Errors
+    /// As [`App::bind`].
+    pub async fn bind_with(
+        config: Config,
+        engines: Arc<dyn EngineSource>,
+    ) -> Result<Self, AppError> {
+        Self::bind_to(&config, || Ok(engines)).await
+    }
+
+    /// What is wrong with the ports or the models is told before the library is looked for.
+    async fn bind_to(
+        config: &Config,
+        engines: impl FnOnce() -> Result<Arc<dyn EngineSource>, AppError>,
+    ) -> Result<Self, AppError> {
         let grpc = Listener::bind(&config.grpc.address)
             .await
             .map_err(|error| not_had("grpc.address", &config.grpc.address, error))?;
@@ -108,19 +128,21 @@ impl App {
         for stray in repository.strays() {
             tracing::warn!("in the model repository: {stray}");
         }
-        let default_model = default_model(&config, &repository)?;
+        let default_model = default_model(config, &repository)?;
         let mut metrics = Registry::with_prefix("detectd");
         let grpc_metrics = grpc::Metrics::register(&mut metrics);
         let stop = CancellationToken::new();
-        let pipeline = pipeline(
-            &config,
+        let pipeline = Pipeline::new(
+            &config.pipeline,
             repository,
             default_model,
+            engines()?,
             stop.clone(),
             &mut metrics,
-        )?;
+        )
+        .map_err(AppError::Thread)?;
         Ok(Self {
-            config,
+            config: config.clone(),
             grpc,
             http,
             addresses,
@@ -211,24 +233,12 @@ async fn drain(draining: &CancellationToken, stop: &CancellationToken, pre_drain
     stop.cancel();
 }
 
-/// Puts the pipeline together, for serving and for checking alike.
-pub fn pipeline(
-    config: &Config,
-    repository: ModelRepository,
-    default_model: Option<String>,
-    stop: CancellationToken,
-    metrics: &mut Registry,
-) -> Result<Pipeline, AppError> {
-    let runtime = Runtime::load(&runtime_path(&config.onnxruntime))?;
-    Pipeline::new(
-        &config.pipeline,
-        repository,
-        default_model,
-        runtime,
-        stop,
-        metrics,
-    )
-    .map_err(AppError::Thread)
+/// The engines of the configured library, for serving and for checking alike.
+///
+/// # Errors
+/// [`AppError::Runtime`] when it is not there or cannot be used.
+pub fn engines(config: &Config) -> Result<Arc<dyn EngineSource>, AppError> {
+    Ok(Arc::new(Runtime::load(&runtime_path(&config.onnxruntime))?))
 }
 
 fn not_had(setting: &'static str, address: &str, error: std::io::Error) -> AppError {

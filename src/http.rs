@@ -62,7 +62,7 @@ pub async fn serve(
         metrics,
     };
     let router = Router::new()
-        .route("/livez", get(|| async { "ok\n" }))
+        .route("/livez", get(live))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics_page))
         .with_state(probed);
@@ -109,14 +109,20 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Out of file descriptors, say: trying at once again would only burn a core.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
+async fn live(State(probed): State<Probed>) -> impl IntoResponse {
+    match probed.readiness.borrow().is_live() {
+        true => (StatusCode::OK, "ok\n"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "no progress\n"),
+    }
+}
+
 async fn ready(State(probed): State<Probed>) -> impl IntoResponse {
     let readiness = probed.readiness.borrow();
     let mut page = String::new();
     for model in readiness.models() {
-        let detail = if model.detail.is_empty() {
-            String::new()
-        } else {
-            format!(" ({})", model.detail)
+        let detail = match model.explanation() {
+            "" => String::new(),
+            detail => format!(" ({detail})"),
         };
         page.push_str(&format!("{}: {}{detail}\n", model.name, model.state_name()));
     }

@@ -5,7 +5,9 @@
 //! | [`detector`] | the use case, called by every door |
 //! | [`request`], [`error`] | what goes in and comes out |
 //! | [`admission`], [`caller`] | how many requests may wait, and whose |
-//! | [`registry`], [`placement`], [`served`] | which models are served, on which devices, and what a request needs of one |
+//! | [`registry`], [`served`] | which models are served, and what a request needs of one |
+//! | [`loader`], [`placement`] | how a model and its instances are loaded and warmed, on which devices |
+//! | [`instances`], [`supervisor`] | the instances in service; the ones that are lost are replaced |
 //! | [`memory`] | what all of it may hold, added up |
 //! | [`readiness`] | the models' states, for health and lists |
 //! | [`stages`] | preprocess and postprocess, carried out for the batching actor |
@@ -20,6 +22,8 @@ pub mod caller;
 pub mod cpu_pool;
 pub mod detector;
 pub mod error;
+mod instances;
+pub mod loader;
 mod memory;
 mod metrics;
 mod placement;
@@ -28,40 +32,46 @@ pub mod registry;
 pub mod request;
 mod served;
 mod stages;
+mod supervisor;
 pub mod timings;
 mod wait_gauge;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use prometheus_client::registry::Registry as MetricsRegistry;
 use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 pub use admission::AdmissionPermit;
 pub use caller::{Caller, Source};
 pub use detector::Detector;
 pub use error::DetectError;
-pub use readiness::{ModelState, ModelStatus, Readiness, ReadyModel};
-pub use registry::{LoadError, RequiredModelFailed};
+pub use loader::LoadError;
+pub use readiness::{ModelState, ModelStatus, Readiness, ReadyModel, Unavailable};
+pub use registry::RequiredModelFailed;
 pub use request::{
     DetectOptions, DetectRequest, Detection, Detections, EffectiveOptions, Image, ModelRef,
     RawImage,
 };
 pub use timings::Timings;
 
-use crate::device::Picture;
-use crate::device::ort::Runtime;
+use crate::device::{EngineSource, Picture};
 use crate::model::{ModelEntry, ModelRepository};
 use crate::scheduling::{self, Batcher, Worker};
 use crate::vision::DecodeLimits;
 use admission::Admission;
 use cpu_pool::CpuPool;
+use instances::Instances;
+use loader::Loader;
 use memory::MemorySum;
 use metrics::Metrics;
-use registry::{Loader, Registry};
-use stages::{Context, Instances, PipelineStages, Waiting};
+use registry::Registry;
+use stages::{Context, PipelineStages, Waiting};
+use supervisor::{News, Supervisor};
 
 /// The room's settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,6 +112,7 @@ pub struct Pipeline {
     detector: Detector,
     repository: ModelRepository,
     loader: Loader,
+    news: mpsc::Receiver<News>,
     config: Config,
     worker: Worker<Waiting, Picture<Context>, PipelineStages>,
 }
@@ -109,8 +120,8 @@ pub struct Pipeline {
 // === impl Pipeline ===
 
 impl Pipeline {
-    /// Puts the pipeline together. Starts the CPU pool's threads and nothing else. `stop` is when it
-    /// takes no more requests.
+    /// Puts the pipeline together. Starts the CPU pool's threads and nothing else. Its networks run on what `engines`
+    /// gives. `stop` is when it takes no more requests, and replaces no instance any more.
     ///
     /// # Errors
     /// What the operating system says when it gives no thread.
@@ -118,7 +129,7 @@ impl Pipeline {
         config: &Config,
         repository: ModelRepository,
         default_model: Option<String>,
-        runtime: Runtime,
+        engines: Arc<dyn EngineSource>,
         stop: CancellationToken,
         metrics: &mut MetricsRegistry,
     ) -> std::io::Result<Self> {
@@ -135,19 +146,20 @@ impl Pipeline {
             max_instances: placement::MAX_INSTANCES,
         };
         let (completions, receiver) = scheduling::completions(&scheduling);
-        let instances = Instances::default();
+        let (instances, news) = Instances::new(completions.clone(), metrics.clone());
         let waits = wait_gauge::WaitGauge::default();
         let stages = PipelineStages {
             pool: pool.clone(),
             completions: completions.clone(),
             instances: instances.clone(),
+            stranded: HashMap::new(),
             limits: config.decode,
             waits: waits.clone(),
             metrics: metrics.clone(),
         };
         let (batcher, worker) = Batcher::new(&scheduling, receiver, stages);
         let loader = Loader {
-            runtime,
+            engines,
             machine: placement::Machine::here(),
             niceness: config.cpu.niceness,
             watchdog: config.devices.watchdog,
@@ -171,6 +183,7 @@ impl Pipeline {
             detector,
             repository,
             loader,
+            news,
             config: config.clone(),
             worker,
         })
@@ -190,18 +203,36 @@ impl Pipeline {
             detector,
             repository,
             loader,
+            news,
             config,
             worker,
         } = self;
-        let worker = tokio::spawn(worker.run());
-        let registry = detector.registry.clone();
+        let mut worker = tokio::spawn(worker.run());
+        let (registry, stop) = (detector.registry.clone(), detector.stop.clone());
         drop(detector);
-        registry.load_all(&repository, &loader).await?;
-        MemorySum::new(&config, registry.memory()).log();
+        let loader = Arc::new(loader);
+        let supervisor = Supervisor::new(registry.clone(), loader.clone(), news, stop.clone());
+        tokio::spawn(supervisor.run());
         let instances = loader.instances.clone();
-        drop(loader);
-        if worker.await.is_err() {
-            tracing::error!("the batching actor panicked");
+        let loading = async {
+            registry.load_all(&repository, &loader).await?;
+            MemorySum::new(&config, registry.memory()).log();
+            Ok(())
+        };
+        let ended = tokio::select! {
+            // A worker that is gone acknowledges no instance.
+            ended = &mut worker => ended,
+            loaded = loading => {
+                loaded?;
+                drop(loader);
+                worker.await
+            }
+        };
+        if ended.is_err() && !stop.is_cancelled() {
+            tracing::error!("the scheduler panicked: the server cannot answer any more");
+            registry.broke_down("the scheduler panicked");
+            // Whoever watches liveness ends the process.
+            stop.cancelled().await;
         }
         instances.clear();
         Ok(())

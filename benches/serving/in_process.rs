@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use detectd::device::ort::{OrtModel, Runtime};
-use detectd::device::{Engine, EngineFactory};
+use detectd::device::{Engine, EngineFactory, NetworkFile};
 use detectd::heads::Head;
 use detectd::model::{Device, ModelRepository, ModelSpec};
 use detectd::tensor::Tensor;
@@ -39,12 +39,14 @@ impl InProcess {
             std::env::var("DETECTD_ONNXRUNTIME").expect("cargo sets it; see .cargo/config.toml");
         let model = OrtModel {
             runtime: Runtime::load(Path::new(&library)).unwrap(),
-            path: entry.network(entry.newest().unwrap()).unwrap(),
-            input: spec.input_name.clone(),
-            size_input: spec
-                .head
-                .size_input()
-                .map(|name| (name.to_owned(), spec.input.size)),
+            file: NetworkFile {
+                path: entry.network(entry.newest().unwrap()).unwrap(),
+                input: spec.input_name.clone(),
+                size_input: spec
+                    .head
+                    .size_input()
+                    .map(|name| (name.to_owned(), spec.input.size)),
+            },
         };
         let labels = entry.labels(&spec).unwrap().len();
         Self {

@@ -5,10 +5,10 @@ use clap::{Args, Subcommand};
 use tokio_util::sync::CancellationToken;
 
 use super::{ConfigFlags, Exit, terminal};
-use crate::app;
+use crate::app::{self, AppError};
 use crate::config::Config;
 use crate::model::ModelRepository;
-use crate::pipeline::ReadyModel;
+use crate::pipeline::{Pipeline, ReadyModel};
 
 /// Looks at a model repository without serving it.
 #[derive(Debug, Args)]
@@ -77,13 +77,15 @@ fn check(flags: &ConfigFlags) -> anyhow::Result<Exit> {
         .build()
         .context("cannot start the runtime")?;
     let stop = CancellationToken::new();
-    let pipeline = app::pipeline(
-        &config,
+    let pipeline = Pipeline::new(
+        &config.pipeline,
         repository,
         None,
+        app::engines(&config)?,
         stop,
         &mut prometheus_client::registry::Registry::default(),
-    )?;
+    )
+    .map_err(AppError::Thread)?;
     let mut code = Exit::Success;
     for (entry, outcome) in runtime.block_on(pipeline.check()) {
         match outcome {

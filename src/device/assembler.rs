@@ -1,26 +1,28 @@
 //! The assembler: puts ready tensors together into a batch.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::tensor::{Tensor, TensorPool};
 
 /// One picture ready to run, with what its sender wants back.
 #[derive(Debug)]
 pub struct Picture<C> {
-    /// The network's input for this picture, without the batch dimension.
-    pub tensor: Tensor,
+    /// The network's input for this picture, without the batch dimension. A run only reads it, so a picture whose
+    /// run never ends can run elsewhere meanwhile; its memory goes back to its pool with the last of them.
+    pub tensor: Arc<Tensor>,
     /// Handed back untouched.
     pub context: C,
 }
 
 /// A batch ready to run.
 #[derive(Debug)]
-pub(super) struct Batch<C> {
+pub(super) struct Batch {
     /// Rows to run, padding included.
     pub(super) bucket: usize,
     pub(super) input: BatchInput,
-    /// In the order of the rows.
-    pub(super) pictures: Vec<Picture<C>>,
+    /// The pictures', in the order of the rows.
+    pub(super) tensors: Vec<Arc<Tensor>>,
 }
 
 /// Where the rows lie.
@@ -40,10 +42,10 @@ pub(super) struct Assembler {
 
 // === impl Batch ===
 
-impl<C> Batch<C> {
+impl Batch {
     pub(super) fn input(&self) -> Option<&Tensor> {
         match &self.input {
-            BatchInput::Single => self.pictures.first().map(|picture| &picture.tensor),
+            BatchInput::Single => self.tensors.first().map(|tensor| &**tensor),
             BatchInput::Copied(tensor) => Some(tensor),
         }
     }
@@ -52,19 +54,19 @@ impl<C> Batch<C> {
 // === impl Assembler ===
 
 impl Assembler {
-    /// Puts `pictures` into a batch of `bucket` rows. A batch of one passes without a copy; the rows behind
+    /// Puts `tensors` into a batch of `bucket` rows. A batch of one passes without a copy; the rows behind
     /// the last picture are zero.
-    pub(super) fn assemble<C>(&mut self, bucket: usize, pictures: Vec<Picture<C>>) -> Batch<C> {
-        let input = match pictures.first() {
+    pub(super) fn assemble(&mut self, bucket: usize, tensors: Vec<Arc<Tensor>>) -> Batch {
+        let input = match tensors.first() {
             Some(first) if bucket > 1 => {
                 let buffers = self.buffers.entry(bucket).or_insert_with(|| {
                     let mut shape = vec![bucket];
-                    shape.extend_from_slice(first.tensor.shape());
+                    shape.extend_from_slice(first.shape());
                     // One is filled while the other runs.
-                    TensorPool::new(first.tensor.dtype(), &shape, 2)
+                    TensorPool::new(first.dtype(), &shape, 2)
                 });
                 let mut buffer = buffers.take();
-                buffer.fill_rows(pictures.iter().map(|picture| &picture.tensor));
+                buffer.fill_rows(tensors.iter().map(|tensor| &**tensor));
                 BatchInput::Copied(buffer)
             }
             _ => BatchInput::Single,
@@ -72,7 +74,7 @@ impl Assembler {
         Batch {
             bucket,
             input,
-            pictures,
+            tensors,
         }
     }
 }
@@ -81,11 +83,8 @@ impl Assembler {
 mod tests {
     use super::*;
 
-    fn picture(value: f32) -> Picture<f32> {
-        Picture {
-            tensor: Tensor::from_slice(&[2], &[value, value]).unwrap(),
-            context: value,
-        }
+    fn picture(value: f32) -> Arc<Tensor> {
+        Arc::new(Tensor::from_slice(&[2], &[value, value]).unwrap())
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 /// An instance's labels. Both come from the configuration, so the series are as many as the instances.
@@ -23,6 +24,8 @@ pub struct Metrics {
     pub pictures: Family<InstanceLabels, Counter>,
     /// Runs that failed, those that found the culprit in a failed batch included.
     pub failures: Family<InstanceLabels, Counter>,
+    /// Threads of instances that were given up while they hung, and have not ended.
+    pub left_behind: Family<InstanceLabels, Gauge>,
 }
 
 impl Metrics {
@@ -43,6 +46,11 @@ impl Metrics {
             "execution_failures",
             "Runs of a network that failed",
             metrics.failures.clone(),
+        );
+        registry.register(
+            "instances_left_behind",
+            "Threads of instances that were given up while they hung, and have not ended",
+            metrics.left_behind.clone(),
         );
         metrics
     }

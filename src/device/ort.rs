@@ -3,8 +3,8 @@
 //! ONNX Runtime demands one environment a process, which is the one global thing here: [`Runtime::load`]
 //! makes it on the first call and returns the same one ever after.
 
-use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use ort::ep;
@@ -13,7 +13,7 @@ use ort::session::builder::GraphOptimizationLevel;
 use ort::session::{Session, SessionInputValue};
 use ort::value::{DynValue, TensorElementType, TensorRef, ValueType};
 
-use super::engine::{Engine, EngineError, EngineFactory, Signature};
+use super::engine::{Engine, EngineError, EngineFactory, EngineSource, NetworkFile, Signature};
 use crate::model::Device;
 use crate::tensor::{DType, Element, Tensor, TensorSignature};
 use crate::vision::ImageSize;
@@ -29,16 +29,13 @@ pub struct Runtime {
 pub struct OrtModel {
     /// The library.
     pub runtime: Runtime,
-    /// The file. Loaded by path, so that weights kept beside it are found.
-    pub path: PathBuf,
-    /// The input that takes the pictures; `None` is the network's first.
-    pub input: Option<String>,
-    /// The name of an `i64 [N, 2]` input that wants (width, height), and what it is given in each row.
-    pub size_input: Option<(String, ImageSize)>,
+    /// The file, and what is known about it.
+    pub file: NetworkFile,
 }
 
 struct OrtEngine {
     session: Session,
+    device: Device,
     signature: Signature,
     size_input: Option<(String, ImageSize)>,
     path: String,
@@ -74,6 +71,15 @@ impl Runtime {
     }
 }
 
+impl EngineSource for Runtime {
+    fn network(&self, file: NetworkFile) -> Arc<dyn EngineFactory> {
+        Arc::new(OrtModel {
+            runtime: self.clone(),
+            file,
+        })
+    }
+}
+
 impl std::fmt::Debug for Runtime {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Runtime").finish_non_exhaustive()
@@ -84,12 +90,17 @@ impl std::fmt::Debug for Runtime {
 
 impl EngineFactory for OrtModel {
     fn build(&self, device: Device, threads: usize) -> Result<Box<dyn Engine>, EngineError> {
-        let path = self.path.display().to_string();
+        let NetworkFile {
+            path: file,
+            input,
+            size_input,
+        } = &self.file;
+        let path = file.display().to_string();
         let load_error = |error: &dyn std::fmt::Display| EngineError::Load {
             path: path.clone(),
             detail: one_line(error),
         };
-        if !self.path.is_file() {
+        if !file.is_file() {
             return Err(load_error(&"the file is not there"));
         }
         let unavailable = |error: &dyn std::fmt::Display| EngineError::DeviceUnavailable {
@@ -123,14 +134,15 @@ impl EngineFactory for OrtModel {
             }
         };
         let session = builder
-            .commit_from_file(&self.path)
+            .commit_from_file(file)
             .map_err(|error| load_error(&error))?;
-        let signature = read_signature(&session, self.input.as_deref(), self.size_input.as_ref())
+        let signature = read_signature(&session, input.as_deref(), size_input.as_ref())
             .map_err(|detail| load_error(&detail))?;
         Ok(Box::new(OrtEngine {
             session,
+            device,
             signature,
-            size_input: self.size_input.clone(),
+            size_input: size_input.clone(),
             path: path.clone(),
         }))
     }
@@ -144,7 +156,8 @@ impl Engine for OrtEngine {
     }
 
     fn run(&mut self, rows: usize, input: &Tensor) -> Result<Vec<Tensor>, EngineError> {
-        let run_error = |error: ort::Error| EngineError::Run(one_line(&error));
+        let device = self.device;
+        let run_error = |error: ort::Error| run_error(device, one_line(&error));
         let mut shape: Vec<i64> = vec![rows as i64];
         // The dimensions behind the batch's: a single picture comes without one.
         let behind = self.signature.input.shape.len().saturating_sub(1);
@@ -174,6 +187,43 @@ impl Engine for OrtEngine {
             })
             .collect()
     }
+}
+
+/// What a run's error means for the engine.
+fn run_error(device: Device, detail: String) -> EngineError {
+    match device {
+        Device::Cuda(_) if is_device_lost(&detail) => EngineError::DeviceLost { device, detail },
+        _ => EngineError::Run(detail),
+    }
+}
+
+/// Whether a run's error names a CUDA error after which nothing runs on the device again: it is gone, or its
+/// context is spoilt, which every later call answers with the same error. Memory that is short is not among them.
+///
+/// The runtime writes them as `CUDA failure 700: an illegal memory access was encountered ; GPU=0 ; ...`.
+fn is_device_lost(detail: &str) -> bool {
+    detail.split("CUDA failure ").skip(1).any(|after| {
+        let number: String = after.chars().take_while(char::is_ascii_digit).collect();
+        matches!(
+            number.parse(),
+            Ok(46 // devices unavailable
+                | 100 // no device
+                | 201 // invalid context
+                | 214 // uncorrectable ECC error
+                | 220 // uncorrectable NVLink error
+                | 700 // illegal address
+                | 702 // launch timeout
+                | 709 // context destroyed
+                | 710 // device-side assertion
+                | 714 // hardware stack error
+                | 715 // illegal instruction
+                | 716 // misaligned address
+                | 717 // invalid address space
+                | 718 // invalid program counter
+                | 719 // launch failure
+                | 999) // unknown: the driver has given up
+        )
+    })
 }
 
 /// A view of a tensor's elements under a shape of the caller's.
@@ -311,4 +361,36 @@ fn one_line(error: &dyn std::fmt::Display) -> String {
         .split_whitespace()
         .collect::<Vec<_>>()
         .join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_that_spoils_the_device_is_told_from_one_that_does_not() {
+        let lost = "Non-zero status code returned while running Conv node. Name:'c' Status Message: CUDA failure 700: \
+                    an illegal memory access was encountered ; GPU=1 ; hostname=h ; expr=cudaStreamSynchronize(s);";
+        let error = run_error(Device::Cuda(1), lost.to_owned());
+        assert!(matches!(
+            error,
+            EngineError::DeviceLost {
+                device: Device::Cuda(1),
+                ..
+            }
+        ));
+        for survives in [
+            "CUDA failure 2: out of memory ; GPU=0 ; hostname=h",
+            "CUDNN failure 3000: CUDNN_STATUS_NOT_SUPPORTED ; GPU=0",
+            "Got invalid dimensions for input: images",
+            "CUDA failure ",
+        ] {
+            let error = run_error(Device::Cuda(0), survives.to_owned());
+            assert!(matches!(error, EngineError::Run(_)), "{survives}");
+        }
+        assert!(matches!(
+            run_error(Device::Cpu, lost.to_owned()),
+            EngineError::Run(_)
+        ));
+    }
 }

@@ -7,7 +7,7 @@ use super::pb;
 use crate::model::{ModelVersion, Threshold};
 use crate::pipeline::{
     DetectError, DetectOptions, DetectRequest, Detection, Detections, EffectiveOptions, Image,
-    ModelRef, ModelState, ModelStatus, RawImage, Timings,
+    ModelRef, ModelState, ModelStatus, RawImage, Timings, Unavailable,
 };
 use crate::scheduling::Deadline;
 use crate::vision::{
@@ -204,22 +204,30 @@ pub(super) fn model(status: &ModelStatus) -> pb::Model {
                 .version
                 .map_or_else(String::new, |version| version.to_string()),
         }),
-        state_detail: status.detail.clone(),
+        state_detail: status.explanation().to_owned(),
         is_default: status.is_default,
         ..pb::Model::default()
     };
-    match &status.state {
-        ModelState::Loading => model.set_state(pb::ModelState::Loading),
-        ModelState::Failed => model.set_state(pb::ModelState::Failed),
-        ModelState::Ready(ready) => {
-            model.set_state(pb::ModelState::Ready);
-            model.input_width = ready.input.width;
-            model.input_height = ready.input.height;
-            model.max_batch_size = saturating(ready.max_batch_size);
-            model.labels.clone_from(&ready.labels);
-            model.devices = ready.devices.iter().map(ToString::to_string).collect();
-            model.default_options = Some(effective_options(&ready.defaults));
-        }
+    let (state, ready) = match &status.state {
+        ModelState::Loading => (pb::ModelState::Loading, None),
+        ModelState::Failed => (pb::ModelState::Failed, None),
+        // The contract has no word for it: it is loaded anew, or will not come back by itself.
+        ModelState::Unavailable(Unavailable {
+            was, rebuilding, ..
+        }) => match rebuilding {
+            true => (pb::ModelState::Loading, Some(was)),
+            false => (pb::ModelState::Failed, Some(was)),
+        },
+        ModelState::Ready(ready) => (pb::ModelState::Ready, Some(ready)),
+    };
+    model.set_state(state);
+    if let Some(ready) = ready {
+        model.input_width = ready.input.width;
+        model.input_height = ready.input.height;
+        model.max_batch_size = saturating(ready.max_batch_size);
+        model.labels.clone_from(&ready.labels);
+        model.devices = ready.devices.iter().map(ToString::to_string).collect();
+        model.default_options = Some(effective_options(&ready.defaults));
     }
     model
 }

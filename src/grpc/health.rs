@@ -88,7 +88,7 @@ impl HealthKeeper {
 
 fn statuses(readiness: &Readiness, draining: bool) -> Statuses {
     let mut statuses = Statuses::from([
-        ("liveness".to_owned(), true),
+        ("liveness".to_owned(), readiness.is_live()),
         (String::new(), readiness.is_ready() && !draining),
         (SERVICE.to_owned(), readiness.is_ready() && !draining),
     ]);

@@ -3,8 +3,10 @@
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use crate::device::InstanceLabels;
 use crate::scheduling::Outcome;
 
 /// Why a request was let go without an answer of its own.
@@ -37,6 +39,10 @@ pub(super) struct Metrics {
     pub(super) dropped_candidates: Counter,
     /// Panics of a stage, each contained in its request.
     pub(super) panics: Counter,
+    /// Instances in service.
+    pub(super) instances: Family<InstanceLabels, Gauge>,
+    /// Instances that hung or broke down.
+    pub(super) instances_lost: Family<InstanceLabels, Counter>,
 }
 
 // === impl Metrics ===
@@ -69,6 +75,16 @@ impl Metrics {
             "panics",
             "Panics of a stage, each contained in its request",
             metrics.panics.clone(),
+        );
+        registry.register(
+            "instances",
+            "Instances in service",
+            metrics.instances.clone(),
+        );
+        registry.register(
+            "instances_lost",
+            "Instances that hung or broke down",
+            metrics.instances_lost.clone(),
         );
         metrics
     }

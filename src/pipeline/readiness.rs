@@ -12,8 +12,22 @@ pub enum ModelState {
     Loading,
     /// Every instance is warm at every bucket.
     Ready(Box<ReadyModel>),
+    /// It was ready, and no instance of it is left.
+    Unavailable(Unavailable),
     /// Not to be had.
     Failed,
+}
+
+/// A model without an instance.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Unavailable {
+    /// What it was, and will be when an instance serves again.
+    pub was: Box<ReadyModel>,
+    /// What became of its instances.
+    pub why: String,
+    /// Whether instances are being made in their place. Otherwise nothing happens until a thread that hangs comes
+    /// back.
+    pub rebuilding: bool,
 }
 
 /// What a ready model is.
@@ -52,6 +66,8 @@ pub struct ModelStatus {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Readiness {
     models: Vec<ModelStatus>,
+    /// The scheduler is gone.
+    broke_down: bool,
 }
 
 // === impl ModelStatus ===
@@ -67,8 +83,30 @@ impl ModelStatus {
         match self.state {
             ModelState::Loading => "loading",
             ModelState::Ready(_) => "ready",
+            ModelState::Unavailable(_) => "unavailable",
             ModelState::Failed => "failed",
         }
+    }
+
+    /// What there is to say beside the state; empty when nothing.
+    pub fn explanation(&self) -> &str {
+        match &self.state {
+            ModelState::Unavailable(unavailable) => &unavailable.why,
+            _ => &self.detail,
+        }
+    }
+
+    /// Why it does not answer, for callers. A failed model's reasons are for the operator.
+    pub(super) fn why_not(&self) -> String {
+        match &self.state {
+            ModelState::Unavailable(_) => "no instance of it is running".to_owned(),
+            _ => format!("it is {}", self.state_name()),
+        }
+    }
+
+    /// It will not answer again by itself, having answered before.
+    fn is_stuck(&self) -> bool {
+        matches!(&self.state, ModelState::Unavailable(unavailable) if !unavailable.rebuilding)
     }
 }
 
@@ -76,7 +114,10 @@ impl ModelStatus {
 
 impl Readiness {
     pub(super) fn new(models: Vec<ModelStatus>) -> Self {
-        Self { models }
+        Self {
+            models,
+            broke_down: false,
+        }
     }
 
     /// Every model of the repository, by name.
@@ -88,6 +129,28 @@ impl Readiness {
     pub fn is_ready(&self) -> bool {
         let mut required = self.models.iter().filter(|model| model.required);
         required.all(ModelStatus::is_ready) && self.models.iter().any(ModelStatus::is_ready)
+    }
+
+    /// Whether the process can still make progress: the scheduler works, and of the models that were ready not all
+    /// are stuck for good. Models that are still loading, or never could, do not count.
+    pub fn is_live(&self) -> bool {
+        let mut were_ready = self.models.iter().filter(|model| {
+            matches!(
+                model.state,
+                ModelState::Ready(_) | ModelState::Unavailable(_)
+            )
+        });
+        let stuck = were_ready.clone().next().is_some() && were_ready.all(ModelStatus::is_stuck);
+        !self.broke_down && !stuck
+    }
+
+    /// No model will answer any more.
+    pub(super) fn break_down(&mut self, why: &str) {
+        self.broke_down = true;
+        for model in &mut self.models {
+            model.state = ModelState::Failed;
+            model.detail = why.to_owned();
+        }
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&ModelStatus> {
@@ -105,5 +168,71 @@ impl Readiness {
             .map(|model| model.name.as_str())
             .collect::<Vec<_>>()
             .join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+    use crate::model::Threshold;
+
+    fn ready() -> Box<ReadyModel> {
+        let threshold = Threshold::new(0.5).unwrap();
+        Box::new(ReadyModel {
+            input: ImageSize {
+                width: 1,
+                height: 1,
+            },
+            max_batch_size: 1,
+            labels: Vec::new(),
+            devices: Vec::new(),
+            defaults: EffectiveOptions {
+                score_threshold: threshold,
+                iou_threshold: None,
+                max_detections: NonZeroU32::MIN,
+                class_agnostic_nms: false,
+                labels: Vec::new(),
+                region: None,
+            },
+        })
+    }
+
+    fn lost(rebuilding: bool) -> ModelState {
+        ModelState::Unavailable(Unavailable {
+            was: ready(),
+            why: String::new(),
+            rebuilding,
+        })
+    }
+
+    fn readiness(states: impl IntoIterator<Item = ModelState>) -> Readiness {
+        let status = |state| ModelStatus {
+            name: String::new(),
+            version: None,
+            state,
+            detail: String::new(),
+            required: true,
+            is_default: false,
+        };
+        Readiness::new(states.into_iter().map(status).collect())
+    }
+
+    #[test]
+    fn a_server_lives_as_long_as_any_model_that_was_ready_may_answer_again() {
+        use ModelState::{Failed, Loading, Ready};
+        assert!(readiness([Loading, Failed]).is_live());
+        assert!(readiness([Ready(ready()), lost(false)]).is_live());
+        assert!(readiness([lost(true), lost(false), Failed]).is_live());
+        assert!(!readiness([lost(false), lost(false), Failed]).is_live());
+    }
+
+    #[test]
+    fn a_server_that_broke_down_neither_lives_nor_is_ready() {
+        let mut readiness = readiness([ModelState::Ready(ready())]);
+        assert!(readiness.is_live() && readiness.is_ready());
+        readiness.break_down("the scheduler is gone");
+        assert!(!readiness.is_live() && !readiness.is_ready());
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
@@ -15,12 +15,13 @@ use tracing::Span;
 use super::admission::AdmissionPermit;
 use super::cpu_pool::CpuPool;
 use super::error::DetectError;
+use super::instances::{HandedOut, Instances, Loss, WeakInstances};
 use super::metrics::Metrics;
 use super::request::{Detections, EffectiveOptions, Image};
 use super::served::ServedModel;
 use super::timings::{Preprocessed, Received};
 use super::wait_gauge::WaitGauge;
-use crate::device::{EngineError, Inferred, Instance, Loaded, Picture, Reports};
+use crate::device::{End, EngineError, Inferred, Loaded, Picture, Reports};
 use crate::scheduling::{Completions, InstanceKey, Outcome, RequestId, Stages};
 use crate::vision::{BoundingBox, DecodeLimits, ImageSize, LetterboxTransform};
 
@@ -58,18 +59,14 @@ pub(super) struct Context {
     preprocessed: Preprocessed,
 }
 
-/// The running instances' sending ends. Filled by the registry, used by the actor.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Instances {
-    senders: Arc<Mutex<HashMap<InstanceKey, Instance<Context>>>>,
-}
-
 /// Carries out the actor's decisions.
 #[derive(Debug)]
 pub(super) struct PipelineStages {
     pub(super) pool: CpuPool,
     pub(super) completions: Completions<Picture<Context>>,
     pub(super) instances: Instances,
+    /// Batches for instances that had gone: they come back with the report of that.
+    pub(super) stranded: HashMap<InstanceKey, HandedOut>,
     pub(super) limits: DecodeLimits,
     pub(super) waits: WaitGauge,
     pub(super) metrics: Metrics,
@@ -81,6 +78,7 @@ pub(super) struct InstanceReports {
     pub(super) key: InstanceKey,
     pub(super) pool: CpuPool,
     pub(super) completions: Completions<Picture<Context>>,
+    pub(super) instances: WeakInstances,
     pub(super) loaded: Option<oneshot::Sender<Result<Loaded, EngineError>>>,
     pub(super) metrics: Metrics,
 }
@@ -98,20 +96,12 @@ impl Call {
     }
 }
 
-// === impl Instances ===
+// === impl Context ===
 
-impl Instances {
-    pub(super) fn insert(&self, key: InstanceKey, instance: Instance<Context>) {
-        self.lock().insert(key, instance);
-    }
-
-    /// Ends the instances' threads once they have run what they were sent.
-    pub(super) fn clear(&self) {
-        self.lock().clear();
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<InstanceKey, Instance<Context>>> {
-        self.senders.lock().unwrap_or_else(PoisonError::into_inner)
+impl Context {
+    /// The request's name in the scheduler.
+    pub(super) fn id(&self) -> RequestId {
+        self.id
     }
 }
 
@@ -137,23 +127,18 @@ impl Stages<Waiting, Picture<Context>> for PipelineStages {
         }
     }
 
-    fn run(&mut self, key: InstanceKey, bucket: usize, batch: Vec<(RequestId, Picture<Context>)>) {
-        let batch = batch.into_iter().map(|(_, picture)| picture).collect();
-        let refused = match self.instances.lock().get(&key) {
-            Some(instance) => instance.try_send((bucket, batch)).err(),
-            None => Some((bucket, batch)),
-        };
-        if let Some((_, batch)) = refused {
-            tracing::error!(instance = key.0, "an instance is gone");
-            let name = |picture: Picture<Context>| (picture.context.id, picture);
-            let returned = batch.into_iter().map(name).collect();
-            self.completions.instance_down(key, returned);
+    fn run(&mut self, key: InstanceKey, bucket: usize, batch: HandedOut) {
+        if let Err(batch) = self.instances.send(key, bucket, batch) {
+            self.stranded.entry(key).or_default().extend(batch);
         }
     }
 
+    fn stranded(&mut self, key: InstanceKey) -> HandedOut {
+        self.stranded.remove(&key).unwrap_or_default()
+    }
+
     fn eject(&mut self, key: InstanceKey) {
-        tracing::error!(instance = key.0, "an instance hangs");
-        self.completions.instance_down(key, Vec::new());
+        self.instances.lose(key, &Loss::Hung);
     }
 
     fn drop_waiting(&mut self, waiting: Waiting, outcome: Outcome) {
@@ -218,7 +203,7 @@ fn prepare(
             call.options.region = region;
             let preprocessed = received.preprocessed(began);
             Some(Picture {
-                tensor,
+                tensor: Arc::new(tensor),
                 context: Context {
                     id,
                     call,
@@ -262,8 +247,8 @@ impl Reports<Context> for InstanceReports {
         }
     }
 
-    fn batch_finished(&mut self) {
-        self.completions.batch_finished(self.key, None);
+    fn batch_finished(&mut self, took: Option<Duration>) {
+        self.completions.batch_finished(self.key, took);
     }
 
     fn inferred(&mut self, inferred: Inferred<Context>) {
@@ -314,8 +299,12 @@ impl Reports<Context> for InstanceReports {
         });
     }
 
-    fn ended(&mut self) {
-        self.completions.instance_down(self.key, Vec::new());
+    fn ended(&mut self, end: End) {
+        match end {
+            End::Asked => {}
+            End::BrokeDown(error) => self.instances.lose(self.key, &Loss::BrokeDown(error)),
+            End::LeftBehind => self.instances.came_back(self.key),
+        }
     }
 
     fn failed(&mut self, context: Context, error: EngineError) {

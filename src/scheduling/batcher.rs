@@ -35,6 +35,12 @@ pub trait Stages<W, R>: Send + 'static {
     /// It comes back through [`Completions::batch_finished`].
     fn run(&mut self, instance: InstanceKey, bucket: usize, batch: Vec<(RequestId, R)>);
 
+    /// What was to run on an instance that had gone by then. Asked when that instance is reported down: until then the
+    /// machine could not know.
+    fn stranded(&mut self, _instance: InstanceKey) -> Vec<(RequestId, R)> {
+        Vec::new()
+    }
+
     /// Gives up an instance that hangs: takes back what it was given, leaves it behind and reports
     /// [`Completions::instance_down`].
     fn eject(&mut self, instance: InstanceKey);
@@ -292,7 +298,11 @@ impl<W, R, S: Stages<W, R>> Worker<W, R, S> {
             Completion::BatchFinished { instance, took } => {
                 self.turn(Event::BatchFinished { instance, took });
             }
-            Completion::InstanceDown { instance, returned } => {
+            Completion::InstanceDown {
+                instance,
+                mut returned,
+            } => {
+                returned.extend(self.stages.stranded(instance));
                 self.turn(Event::InstanceDown { instance, returned });
             }
         }

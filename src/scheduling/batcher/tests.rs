@@ -62,6 +62,20 @@ fn arrival(deadline: Deadline, payload: Payload) -> impl FnOnce(RequestId) -> Ar
     }
 }
 
+/// Of an instance that runs one picture at a time.
+fn placement() -> Placement {
+    Placement {
+        model: MODEL,
+        buckets: vec![BatchBucket {
+            size: 1,
+            cost: Duration::from_millis(10),
+        }],
+        max_queue_delay: Duration::ZERO,
+        pipelined: false,
+        watchdog: Duration::from_secs(10),
+    }
+}
+
 /// An actor with one CPU worker and one instance that runs one picture at a time.
 async fn start(max_waiting: usize) -> Bench {
     let config = Config {
@@ -76,17 +90,7 @@ async fn start(max_waiting: usize) -> Bench {
     let notes = Notes::default();
     let (batcher, worker) = Batcher::new(&config, receiver, notes.clone());
     let worker = tokio::spawn(worker.run());
-    let placement = Placement {
-        model: MODEL,
-        buckets: vec![BatchBucket {
-            size: 1,
-            cost: Duration::from_millis(10),
-        }],
-        max_queue_delay: Duration::ZERO,
-        pipelined: false,
-        watchdog: Duration::from_secs(10),
-    };
-    completions.instance_up(InstanceKey(0), placement).await;
+    completions.instance_up(InstanceKey(0), placement()).await;
     Bench {
         batcher,
         completions,
@@ -196,4 +200,65 @@ async fn the_actor_hands_on_what_it_has_and_stops_when_the_doors_are_gone() {
         told.contains(&"run [\"B\"] in 1 on 0".to_owned()),
         "{told:?}"
     );
+}
+
+/// Instance 0 is gone before anybody has told the machine.
+#[derive(Debug, Default)]
+struct Gone {
+    notes: Notes,
+    stranded: Vec<(RequestId, Payload)>,
+}
+
+impl Stages<Payload, Payload> for Gone {
+    fn prepare(&mut self, id: RequestId, payload: Payload, waited: Duration) {
+        self.notes.prepare(id, payload, waited);
+    }
+    fn run(&mut self, instance: InstanceKey, bucket: usize, batch: Vec<(RequestId, Payload)>) {
+        match instance {
+            InstanceKey(0) => self.stranded.extend(batch),
+            _ => self.notes.run(instance, bucket, batch),
+        }
+    }
+    fn stranded(&mut self, _: InstanceKey) -> Vec<(RequestId, Payload)> {
+        std::mem::take(&mut self.stranded)
+    }
+    fn eject(&mut self, _: InstanceKey) {}
+    fn drop_waiting(&mut self, payload: Payload, outcome: Outcome) {
+        self.notes.drop_waiting(payload, outcome);
+    }
+    fn drop_ready(&mut self, payload: Payload, outcome: Outcome) {
+        self.notes.drop_ready(payload, outcome);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_sent_to_an_instance_that_had_gone_runs_on_another() {
+    let config = Config {
+        max_waiting: 4,
+        policy: Policy {
+            workers: 1,
+            max_wait: Duration::from_secs(10),
+        },
+        max_instances: 2,
+    };
+    let (completions, receiver) = completions(&config);
+    let notes = Notes::default();
+    let stages = Gone {
+        notes: notes.clone(),
+        ..Gone::default()
+    };
+    let (batcher, worker) = Batcher::new(&config, receiver, stages);
+    let worker = tokio::spawn(worker.run());
+    for key in 0..2 {
+        completions.instance_up(InstanceKey(key), placement()).await;
+    }
+    let _ticket = batcher.arrive(arrival(Deadline::NEVER, "a")).unwrap();
+    settle().await;
+    completions.prepared(RequestId(0), "a ready", Duration::ZERO);
+    settle().await;
+    assert_eq!(notes.take(), ["prepare a (0) after 0ns"]);
+    completions.instance_down(InstanceKey(0), Vec::new());
+    settle().await;
+    assert_eq!(notes.take(), [r#"run ["a ready"] in 1 on 1"#]);
+    worker.abort();
 }

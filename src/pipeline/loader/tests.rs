@@ -6,6 +6,8 @@ use prometheus_client::registry::Registry as MetricsRegistry;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::device::ort::Runtime;
+use crate::model::ModelRepository;
 use crate::pipeline::{Config, Pipeline};
 
 /// A pipeline over the echo network, its card extended by `card`, on a machine with these GPUs.
@@ -22,12 +24,12 @@ fn pipeline(card: &str, gpus: &[u32]) -> (tempfile::TempDir, Pipeline) {
 
     let library =
         std::env::var("DETECTD_ONNXRUNTIME").expect("cargo sets it; see .cargo/config.toml");
-    let runtime = Runtime::load(Path::new(&library)).unwrap();
+    let engines = Arc::new(Runtime::load(Path::new(&library)).unwrap());
     let repository = ModelRepository::open(folder.path()).unwrap();
     let stop = CancellationToken::new();
     let metrics = &mut MetricsRegistry::default();
     let mut pipeline =
-        Pipeline::new(&Config::default(), repository, None, runtime, stop, metrics).unwrap();
+        Pipeline::new(&Config::default(), repository, None, engines, stop, metrics).unwrap();
     pipeline.loader.machine = Machine {
         cores: 2,
         gpus: gpus.to_vec(),
