@@ -14,6 +14,7 @@ mod command_line;
 mod detect;
 mod documents;
 mod doors;
+mod failure;
 mod health;
 mod overload;
 mod pictures;

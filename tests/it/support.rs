@@ -1,10 +1,13 @@
 //! A server to test, and clients of it.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use detectd::app::{Addresses, App, AppError};
 use detectd::config::Config;
+use detectd::device::EngineSource;
+use detectd::device::synthetic::Synthetic;
 use detectd::grpc::address::BoundAddress;
 use detectd::grpc::pb;
 use detectd::grpc::pb::detection_service_client::DetectionServiceClient;
@@ -36,6 +39,25 @@ pub(crate) struct Server {
     running: JoinHandle<Result<(), AppError>>,
     _models: TempDir,
 }
+
+/// What the cards of models without networks have in common; `[batching]` comes last, to be gone on with.
+const SYNTHETIC_CARD: &str = r#"
+description = "No network at all"
+license = "MIT"
+[input]
+size = [16, 16]
+resize = { mode = "stretch" }
+color = "rgb"
+scale = 0.00392156862745098
+[head]
+family = "detr"
+[labels]
+file = "labels.txt"
+[defaults]
+score_threshold = 0.25
+max_detections = 100
+[batching]
+"#;
 
 pub(crate) fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/models")
@@ -112,7 +134,33 @@ impl Server {
         let models = repository(models);
         let mut config = config(models.path());
         change(&mut config);
-        let app = App::bind(config).await.unwrap();
+        Self::spawn(App::bind(config).await.unwrap(), models)
+    }
+
+    /// A server of models without networks, ready: each is a name and what its card says beside the usual. Its
+    /// engines do as `engines` says.
+    pub(crate) async fn start_synthetic(
+        models: &[(&str, &str)],
+        engines: &Synthetic,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, card) in models {
+            let model = folder.path().join(name);
+            std::fs::create_dir_all(model.join("1")).unwrap();
+            std::fs::write(model.join("1/model.onnx"), "no network").unwrap();
+            std::fs::write(model.join("labels.txt"), "thing\n").unwrap();
+            std::fs::write(model.join("model.toml"), format!("{SYNTHETIC_CARD}{card}")).unwrap();
+        }
+        let mut config = config(folder.path());
+        change(&mut config);
+        let engines: Arc<dyn EngineSource> = Arc::new(engines.clone());
+        let server = Self::spawn(App::bind_with(config, engines).await.unwrap(), folder);
+        server.ready().await;
+        server
+    }
+
+    fn spawn(app: App, models: TempDir) -> Self {
         let addresses = app.addresses().clone();
         let (stop, stopped) = oneshot::channel();
         let running = tokio::spawn(app.run(async {
@@ -216,6 +264,14 @@ impl Server {
         tokio::time::timeout(PATIENCE, reached)
             .await
             .unwrap_or_else(|_| panic!("{name} reaches {least}"));
+    }
+
+    /// Asks until the sum over the series of a gauge is this.
+    pub(crate) async fn gauge_becomes(&self, name: &str, value: u64) {
+        let reached = async { while self.counter(name).await != value {} };
+        tokio::time::timeout(PATIENCE, reached)
+            .await
+            .unwrap_or_else(|_| panic!("{name} becomes {value}"));
     }
 
     /// A page of the HTTP door, headers included.
