@@ -135,7 +135,9 @@ fn main() {
 
 /// A picture as a client would send it that knows what the network takes.
 fn small(photo: &[u8]) -> bytes::Bytes {
-    let picture = image::load_from_memory(photo).unwrap().into_rgb8();
+    let reader = image::ImageReader::new(std::io::Cursor::new(photo));
+    let picture = reader.with_guessed_format().unwrap().decode().unwrap();
+    let picture = picture.into_rgb8();
     let scale = f64::from(SIDE) / f64::from(picture.width().max(picture.height()));
     let side = |side: u32| (f64::from(side) * scale).round() as u32;
     let (width, height) = (side(picture.width()), side(picture.height()));
