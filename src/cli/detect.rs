@@ -18,7 +18,7 @@ use crate::vision::{BoundingBox, DecodeLimits, decode};
 /// Sends photos to a server, prints the boxes and draws them.
 #[derive(Debug, Args)]
 pub(super) struct Detect {
-    /// Photos: JPEG or PNG.
+    /// Photos: JPEG, PNG, WebP, GIF or BMP.
     #[arg(required = true, value_name = "PHOTO")]
     photos: Vec<PathBuf>,
     /// The server's gRPC address.

@@ -14,6 +14,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 use super::error::CallError;
 use crate::pipeline::DetectError;
 use crate::vision::DecodeError;
+use crate::vision::decode::MAX_SIDE;
 
 /// The domain of every reason.
 const DOMAIN: &str = "detectd";
@@ -47,7 +48,7 @@ fn classify_detect(error: &DetectError) -> (Code, &'static str) {
                 DecodeError::UnsupportedFormat { .. } => "UNSUPPORTED_FORMAT",
                 DecodeError::Corrupt { .. } => "CORRUPT_IMAGE",
                 DecodeError::Truncated => "TRUNCATED_IMAGE",
-                DecodeError::TooLarge { .. } => "IMAGE_TOO_LARGE",
+                DecodeError::TooLarge { .. } | DecodeError::SideTooLong { .. } => "IMAGE_TOO_LARGE",
                 DecodeError::FrameSizeMismatch { .. } => "FRAME_SIZE_MISMATCH",
                 DecodeError::InvalidFrame { .. } => "INVALID_OPTION",
             },
@@ -132,6 +133,15 @@ fn detect_metadata(error: &DetectError) -> Vec<(&'static str, String)> {
             ("height", size.height.to_string()),
             ("max_pixels", max_pixels.to_string()),
         ],
+        DetectError::Picture(DecodeError::SideTooLong { size }) => vec![
+            ("width", size.width.to_string()),
+            ("height", size.height.to_string()),
+            ("max_side", MAX_SIDE.to_string()),
+        ],
+        DetectError::Picture(DecodeError::UnsupportedFormat { hint }) => {
+            let found = hint.split(';').next().unwrap_or(hint);
+            vec![("found", found.to_owned())]
+        }
         DetectError::Picture(DecodeError::FrameSizeMismatch { expected, got }) => {
             vec![("expected", expected.to_string()), ("got", got.to_string())]
         }

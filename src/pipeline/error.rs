@@ -44,8 +44,8 @@ pub enum DetectError {
     /// The picture cannot be read.
     #[error(transparent)]
     Picture(#[from] DecodeError),
-    /// There is no room in the line.
-    #[error("the server has as many requests waiting as it may; try again in {} ms", retry_after.as_millis())]
+    /// There is no room for it: requests or bytes that wait are as many as may, or it would wait for too long.
+    #[error("too much is waiting at the server to take this request too; try again in {} ms", retry_after.as_millis())]
     Overloaded {
         /// When it makes sense to try again.
         retry_after: Duration,

@@ -13,11 +13,13 @@
 //!   PNG the picture that viewers without animation show. Where the first frame of a GIF or WebP does not
 //!   cover its canvas, the rest is black.
 //!
-//! A picture that was cut off is refused, never filled up with gray. A *baseline* JPEG that lacks only
-//! its end marker has all its pixels and is accepted; a progressive one is not, as nothing else tells
-//! that its last scan was the last. A JPEG cut in the middle and closed with an end marker is
-//! not noticed. Of an animated GIF only the first frame has to be whole, and of an animated WebP all that
-//! its header announces.
+//! A picture that was cut off is refused, never filled up with gray, and so is a JPEG that was cut and
+//! closed with an end marker. A JPEG that lacks only its end marker is accepted, a *progressive* one where
+//! every coefficient has been sent to its last bit: nothing else tells that its last scan was the last. With an end
+//! marker, one with fewer scans is a legal file and is decoded, so that a cut between two scans (or in the
+//! last bytes of one) is not noticed. A hole within a JPEG's data is noticed where too few blocks are left;
+//! behind it the codes fall into step again, and may make up for those that are gone. Of an animated GIF only
+//! the first frame has to be whole, and of an animated WebP all that its header announces.
 //!
 //! The limit on pixels is checked on the header, before any memory of the picture's size is asked for;
 //! where a file says several sizes (a canvas and its frame) each of them is. What a decode holds at its
@@ -30,6 +32,8 @@ mod bmp;
 mod gif;
 mod jpeg;
 mod jpeg_header;
+mod jpeg_scans;
+mod jpeg_source;
 mod png;
 mod samples;
 mod sniff;
@@ -82,7 +86,7 @@ pub enum DecodeError {
     /// The bytes are no picture of a kind that is read here.
     #[error("unsupported image format: {hint}")]
     UnsupportedFormat {
-        /// What the bytes seem to be.
+        /// What the bytes seem to be, and behind a semicolon what to send instead.
         hint: &'static str,
     },
     /// The bytes break the rules of their format.
@@ -110,15 +114,21 @@ pub enum DecodeError {
         /// What is wrong with it.
         detail: String,
     },
-    /// The header says more pixels than are allowed, or a longer side.
-    #[error(
-        "image too large: {size} is above the limit of {max_pixels} pixels (and {MAX_SIDE} a side)"
-    )]
+    /// The header says more pixels than are allowed.
+    #[error("image too large: {size} is {} pixels, above the limit of {max_pixels}; send a smaller one", size.pixels())]
     TooLarge {
         /// The size that the header says, before orientation.
         size: ImageSize,
         /// The limit on pixels.
         max_pixels: u64,
+    },
+    /// The header says a longer side than any picture may have, [`MAX_SIDE`].
+    #[error(
+        "image too large: {size} has a side above the limit of {MAX_SIDE} pixels; send a smaller one"
+    )]
+    SideTooLong {
+        /// The size that the header says, before orientation.
+        size: ImageSize,
     },
 }
 
@@ -148,11 +158,14 @@ impl DecodeLimits {
         if size.is_empty() {
             return Err(DecodeError::corrupt("the header gives no width or height"));
         }
-        if size.pixels() > self.max_pixels || size.width > MAX_SIDE || size.height > MAX_SIDE {
+        if size.pixels() > self.max_pixels {
             return Err(DecodeError::TooLarge {
                 size,
                 max_pixels: self.max_pixels,
             });
+        }
+        if size.width > MAX_SIDE || size.height > MAX_SIDE {
+            return Err(DecodeError::SideTooLong { size });
         }
         Ok(())
     }

@@ -90,6 +90,7 @@ def decoded_pictures():
         yield f"exif{orientation}.jpg", saved(base, "JPEG", quality=92, exif=tags), None
         yield f"exif{orientation}.png", saved(base, "PNG", exif=tags, optimize=True), None
     yield "progressive.jpg", saved(base, "JPEG", quality=92, progressive=True), None
+    yield "restarts.jpg", saved(base, "JPEG", quality=92, restart_marker_blocks=2), None
     yield "gray.jpg", saved(base.convert("L"), "JPEG", quality=92), None
     yield "cmyk.jpg", saved(base.convert("CMYK"), "JPEG", quality=92), None
     for name, sampling in (("444", 0), ("422", 1), ("420", 2)):

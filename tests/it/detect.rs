@@ -3,6 +3,7 @@
 use detectd::grpc::pb;
 use tonic::Code;
 use tonic::codec::CompressionEncoding;
+use tonic_types::StatusExt;
 
 use crate::support::{Server, flat_png, reason, request};
 
@@ -110,6 +111,27 @@ async fn options_are_obeyed_and_told() {
         suppressed.effective_options.unwrap().iou_threshold,
         Some(0.1)
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_pictures_say_in_metadata_what_was_found_or_passed() {
+    let server = Server::start(&["echo"]).await;
+    let mut client = server.client();
+    let mut long = flat_png([1, 2, 3], 16);
+    long[16..20].copy_from_slice(&65_536_u32.to_be_bytes());
+    long[20..24].copy_from_slice(&1_u32.to_be_bytes());
+    let mut large = long.clone();
+    large[16..24].copy_from_slice(&[0, 0, 0xff, 0xff, 0, 0, 0xff, 0xff]);
+    for (bytes, key, value) in [
+        (b"P6 1 1 255 ...".to_vec(), "found", "PPM"),
+        (b"/tmp/cat.jpg".to_vec(), "found", "a file's name"),
+        (long, "max_side", "65535"),
+        (large, "max_pixels", "50000000"),
+    ] {
+        let status = client.detect(request(bytes)).await.unwrap_err();
+        let said = status.get_details_error_info().unwrap().metadata;
+        assert_eq!(said.get(key).map(String::as_str), Some(value), "{status:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

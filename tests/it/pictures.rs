@@ -49,7 +49,7 @@ fn reason_of(error: &DecodeError) -> &'static str {
         DecodeError::UnsupportedFormat { .. } => "UNSUPPORTED_FORMAT",
         DecodeError::Corrupt { .. } => "CORRUPT_IMAGE",
         DecodeError::Truncated => "TRUNCATED_IMAGE",
-        DecodeError::TooLarge { .. } => "IMAGE_TOO_LARGE",
+        DecodeError::TooLarge { .. } | DecodeError::SideTooLong { .. } => "IMAGE_TOO_LARGE",
         DecodeError::FrameSizeMismatch { .. } => "FRAME_SIZE_MISMATCH",
         DecodeError::InvalidFrame { .. } => "INVALID_OPTION",
     }

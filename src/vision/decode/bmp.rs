@@ -81,7 +81,7 @@ fn refusal(error: ImageError) -> DecodeError {
             DecodeError::Truncated
         }
         ImageError::Unsupported(_) => DecodeError::UnsupportedFormat {
-            hint: "BMP of a rare kind; send 24-bit BMP, JPEG or PNG",
+            hint: "BMP of a rare kind; send 24-bit BMP, JPEG, PNG, WebP or GIF",
         },
         error => DecodeError::corrupt(error),
     }

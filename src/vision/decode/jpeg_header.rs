@@ -27,30 +27,25 @@ pub(super) fn frame_header(bytes: &[u8]) -> Option<FrameHeader> {
     })
 }
 
-/// Whether an end marker follows the start of the first scan.
-pub(super) fn has_end(bytes: &[u8]) -> bool {
-    let Some(scan) = Segments::of(bytes).find(|segment| segment.marker == SOS) else {
-        return false;
-    };
-    let data = &bytes[scan.body_end..];
-    // At the very end in most files, which saves the search.
-    data.ends_with(&[0xff, EOI]) || data.windows(2).any(|pair| pair == [0xff, EOI])
+/// Whether there is a scan.
+pub(super) fn has_scan(bytes: &[u8]) -> bool {
+    Segments::of(bytes).any(|segment| segment.marker == SOS)
 }
 
-const EOI: u8 = 0xd9;
-const SOS: u8 = 0xda;
+pub(super) const EOI: u8 = 0xd9;
+pub(super) const SOS: u8 = 0xda;
 
 /// One marker segment.
-struct Segment<'a> {
-    marker: u8,
+pub(super) struct Segment<'a> {
+    pub(super) marker: u8,
     /// What follows the length; shorter than that says when the bytes end.
-    body: &'a [u8],
+    pub(super) body: &'a [u8],
     /// The offset behind it in all the bytes.
-    body_end: usize,
+    pub(super) body_end: usize,
 }
 
-/// Walks the segments up to the first scan's header, inclusive.
-struct Segments<'a> {
+/// Walks the segments up to the next scan's header, inclusive, or to the end marker.
+pub(super) struct Segments<'a> {
     bytes: &'a [u8],
     /// Where to look for the next marker; past the end when the walk is over.
     at: usize,
@@ -72,6 +67,16 @@ impl FrameHeader {
                 height: u16::from_be_bytes([h1, h0]).into(),
             },
         })
+    }
+
+    /// Whether the coefficients come in several scans, bit by bit.
+    pub(super) fn is_progressive(&self) -> bool {
+        self.process == 0xc2
+    }
+
+    /// How many components there are.
+    pub(super) fn components(&self) -> usize {
+        self.components.into()
     }
 
     /// The name of this kind of JPEG when it is one that is not decoded here.
@@ -99,8 +104,14 @@ impl FrameHeader {
 // === impl Segments ===
 
 impl<'a> Segments<'a> {
+    /// Those of a file, from its start.
     fn of(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 2 }
+        Self::from(bytes, 2)
+    }
+
+    /// Those from an offset on.
+    pub(super) fn from(bytes: &'a [u8], at: usize) -> Self {
+        Self { bytes, at }
     }
 }
 
@@ -191,20 +202,11 @@ mod tests {
         assert!(header.unsupported().unwrap().starts_with("12-bit"));
     }
 
-    #[test]
-    fn an_end_marker_counts_only_behind_the_scan() {
-        let scan = [0xff, SOS, 0, 3, 9, 0x12, 0x34];
-        let open = [&jpeg(0xc0)[..], &scan].concat();
-        assert!(!has_end(&open));
-        assert!(has_end(&[&open[..], &[0xff, EOI]].concat()));
-        assert!(!has_end(&[&jpeg(0xc0)[..], &[0xff, EOI]].concat()));
-    }
-
     proptest! {
         #[test]
         fn any_bytes_are_walked_to_an_end(bytes in prop::collection::vec(
             prop_oneof![Just(0xff), Just(SOS), Just(0u8), any::<u8>()], 0..200)) {
-            let _ = (frame_header(&bytes), has_end(&bytes));
+            let _ = frame_header(&bytes);
         }
     }
 }

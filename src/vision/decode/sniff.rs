@@ -12,54 +12,62 @@ pub(super) enum Format {
     Other(&'static str),
 }
 
+/// What a picture of a format that is not read is answered with.
+macro_rules! other {
+    ($name:literal) => {
+        Format::Other(concat!($name, "; send JPEG, PNG, WebP, GIF or BMP"))
+    };
+}
+
 /// Formats by their first bytes.
 const MAGIC: &[(&[u8], Format)] = &[
     (b"\xff\xd8", Format::Jpeg),
     (b"\x89PNG\r\n\x1a\n", Format::Png),
     (b"GIF87a", Format::Gif),
     (b"GIF89a", Format::Gif),
-    (b"II*\0", Format::Other("TIFF; send JPEG or PNG")),
-    (b"MM\0*", Format::Other("TIFF; send JPEG or PNG")),
-    (b"\0\0\x01\0", Format::Other("ICO; send JPEG or PNG")),
-    (
-        b"\0\0\0\x0cJXL \r\n\x87\n",
-        Format::Other("JPEG XL; send JPEG or PNG"),
-    ),
-    (b"\xff\x0a", Format::Other("JPEG XL; send JPEG or PNG")),
-    (
-        b"\0\0\0\x0cjP  \r\n\x87\n",
-        Format::Other("JPEG 2000; send JPEG or PNG"),
-    ),
-    (
-        b"\xff\x4f\xff\x51",
-        Format::Other("JPEG 2000; send JPEG or PNG"),
-    ),
-    (b"8BPS", Format::Other("PSD; send JPEG or PNG")),
-    (b"%PDF", Format::Other("PDF; send JPEG or PNG")),
+    (b"II*\0", other!("TIFF")),
+    (b"MM\0*", other!("TIFF")),
+    (b"II+\0", other!("TIFF")),
+    (b"MM\0+", other!("TIFF")),
+    (b"\0\0\x01\0", other!("ICO")),
+    (b"\0\0\0\x0cJXL \r\n\x87\n", other!("JPEG XL")),
+    (b"\xff\x0a", other!("JPEG XL")),
+    (b"\0\0\0\x0cjP  \r\n\x87\n", other!("JPEG 2000")),
+    (b"\xff\x4f\xff\x51", other!("JPEG 2000")),
+    (b"8BPS", other!("PSD")),
+    (b"%PDF", other!("PDF")),
+    (b"\x7fELF", other!("ELF, a program or a library")),
     (
         b"\x93NUMPY",
-        Format::Other("a numpy array; send its pixels as a raw frame, or JPEG or PNG"),
+        Format::Other(
+            "a numpy array; send its pixels as a raw frame, or JPEG, PNG, WebP, GIF or BMP",
+        ),
     ),
     (
         b"\x89HDF\r\n\x1a\n",
-        Format::Other("HDF5; send JPEG or PNG, or pixels as a raw frame"),
+        Format::Other("HDF5; send JPEG, PNG, WebP, GIF or BMP, or pixels as a raw frame"),
     ),
     (
         b"PK\x03\x04",
-        Format::Other("a ZIP archive, which .npz and .pt files are too"),
+        Format::Other(
+            "a ZIP archive, which .npz and .pt files are too; send an image that is in it, or pixels as a raw frame",
+        ),
     ),
     (b"\x1f\x8b", Format::Other("gzip; send the image itself")),
 ];
 
 /// Brands of ISO media files (the four bytes behind `ftyp`).
-const BRANDS: &[(&[u8; 4], &str)] = &[
-    (b"avif", "AVIF; send JPEG or PNG"),
-    (b"avis", "AVIF; send JPEG or PNG"),
-    (b"heic", "HEIC; send JPEG or PNG"),
-    (b"heix", "HEIC; send JPEG or PNG"),
-    (b"hevc", "HEIC; send JPEG or PNG"),
-    (b"mif1", "HEIF; send JPEG or PNG"),
-    (b"msf1", "HEIF; send JPEG or PNG"),
+const BRANDS: &[(&[u8; 4], Format)] = &[
+    (b"avif", other!("AVIF")),
+    (b"avis", other!("AVIF")),
+    (b"heic", other!("HEIC")),
+    (b"heix", other!("HEIC")),
+    (b"heim", other!("HEIC")),
+    (b"heis", other!("HEIC")),
+    (b"hevc", other!("HEIC")),
+    (b"hevx", other!("HEIC")),
+    (b"mif1", other!("HEIF")),
+    (b"msf1", other!("HEIF")),
 ];
 
 /// How much of a text is looked at: enough for its first tag or for telling base64.
@@ -80,20 +88,42 @@ pub(super) fn sniff(bytes: &[u8]) -> Format {
     if bytes.get(4..8) == Some(b"ftyp") {
         let brand = bytes.get(8..12).unwrap_or_default();
         let known = BRANDS.iter().find(|(name, _)| *name == brand);
-        return Format::Other(known.map_or("a video or other ISO media file", |(_, hint)| hint));
+        let video = Format::Other(
+            "a video or other ISO media file; send single pictures: JPEG, PNG, WebP, GIF or BMP",
+        );
+        return known.map_or(video, |(_, format)| *format);
+    }
+    if let Some(format) = netpbm(bytes) {
+        return format;
     }
     // Protocols 2 to 5 of Python's own format.
     if matches!(bytes, [0x80, 2..=5, ..]) {
-        return Format::Other("a Python pickle; send JPEG or PNG, or pixels as a raw frame");
+        return Format::Other(
+            "a Python pickle; send JPEG, PNG, WebP, GIF or BMP, or pixels as a raw frame",
+        );
     }
     let hint = text_hint(&bytes[..bytes.len().min(TEXT_PREFIX)]).unwrap_or_else(|| {
         if holds_floats(bytes) {
-            "numbers, perhaps a tensor; send JPEG or PNG, or pixels as a raw frame"
+            "numbers, perhaps a tensor; send JPEG, PNG, WebP, GIF or BMP, or pixels as a raw frame"
         } else {
             "the first bytes are those of no known image format; send JPEG, PNG, WebP, GIF or BMP, or pixels as a raw frame"
         }
     });
     Format::Other(hint)
+}
+
+/// The plain formats of netpbm: a letter, a digit, white space.
+fn netpbm(bytes: &[u8]) -> Option<Format> {
+    match bytes {
+        [b'P', digit, space, ..] if space.is_ascii_whitespace() => match digit {
+            b'1' | b'4' => Some(other!("PBM")),
+            b'2' | b'5' => Some(other!("PGM")),
+            b'3' | b'6' => Some(other!("PPM")),
+            b'7' => Some(other!("PAM")),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 /// Whether these are a BMP's first bytes. Two letters tell little: the length of the second header, one of a
@@ -142,108 +172,42 @@ fn text_hint(prefix: &[u8]) -> Option<&'static str> {
         return Some("a URL; send the image's bytes");
     }
     if lower.starts_with(b"<svg") || (lower.starts_with(b"<") && holds(b"<svg")) {
-        return Some("SVG; send JPEG or PNG");
+        return Some("SVG; send it drawn, as JPEG, PNG, WebP, GIF or BMP");
     }
     if lower.starts_with(b"<!doctype html") || lower.starts_with(b"<html") {
-        return Some("an HTML page, perhaps an error page that was saved as an image");
+        return Some(
+            "an HTML page, perhaps an error page that was saved as an image; send the image's bytes",
+        );
     }
     if lower.starts_with(b"<") {
-        return Some("XML or HTML text");
+        return Some("XML or HTML text; send the bytes of an image");
     }
     if lower.starts_with(b"{") || lower.starts_with(b"[") {
-        return Some("JSON text");
+        return Some("JSON text; send the image's bytes as they are, not within JSON");
     }
     let is_base64 = |byte: &u8| {
         byte.is_ascii_alphanumeric() || b"+/-_=".contains(byte) || byte.is_ascii_whitespace()
     };
+    if is_path(text) {
+        return Some("a file's name; send the bytes of that file");
+    }
     // A short word is base64 as well; a picture's is longer.
     if text.len() >= 32 && text.iter().all(is_base64) {
         return Some("base64 text; send the decoded bytes");
     }
     // Bytes above 127 are text too, in some encoding: say so only where it is plain.
-    text.is_ascii().then_some("text")
+    text.is_ascii()
+        .then_some("text; send the bytes of an image: JPEG, PNG, WebP, GIF or BMP")
+}
+
+/// Whether a text is a path to a picture: one line that ends as such files do.
+fn is_path(text: &[u8]) -> bool {
+    const ENDINGS: [&[u8]; 7] = [
+        b".jpg", b".jpeg", b".png", b".webp", b".gif", b".bmp", b".tif",
+    ];
+    let line = text.trim_ascii_end().to_ascii_lowercase();
+    !line.contains(&b'\n') && ENDINGS.iter().any(|ending| line.ends_with(ending))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn hint(bytes: &[u8]) -> &'static str {
-        match sniff(bytes) {
-            Format::Other(hint) => hint,
-            found => panic!("{found:?}"),
-        }
-    }
-
-    #[test]
-    fn formats_are_named_by_their_first_bytes() {
-        assert_eq!(sniff(b"\xff\xd8\xff\xe0"), Format::Jpeg);
-        assert_eq!(sniff(b"\x89PNG\r\n\x1a\n...."), Format::Png);
-        assert_eq!(sniff(b"GIF89a...."), Format::Gif);
-        assert_eq!(sniff(b"RIFF\x10\0\0\0WEBPVP8L"), Format::WebP);
-        assert_eq!(sniff(b"BM............\x28\0\0\0"), Format::Bmp);
-        assert_eq!(sniff(b"BM\x01\0"), Format::Bmp);
-        for (bytes, name) in [
-            (&b"\0\0\0\x20ftypavif\0\0\0\0"[..], "AVIF"),
-            (b"%PDF-1.7", "PDF"),
-            (b"II*\0\x08\0\0\0", "TIFF"),
-            (b"\x93NUMPY\x01\0v\0{'descr'", "a numpy array"),
-            (b"\x80\x04\x95\0\0", "a Python pickle"),
-            (b"\0\0\0\x20ftypheic\0\0\0\0", "HEIC"),
-            (b"\0\0\0\x20ftypisom\0\0\0\0", "a video"),
-            (b"\0\0\0\x0cJXL \r\n\x87\n....", "JPEG XL"),
-        ] {
-            assert!(hint(bytes).starts_with(name), "{bytes:?}");
-        }
-    }
-
-    #[test]
-    fn texts_in_a_pictures_place_are_told_apart() {
-        for (text, name) in [
-            (
-                "/9j/4AAQSkZJRgABAQEASABIAAD/2wBDAAMCAgMCAgMDAwMEAwME",
-                "base64",
-            ),
-            (
-                "/9j/4AAQSkZJRgABAQEASABIAAD\n2wBDAAMCAgMCAgMDAwMEAwME\r\n",
-                "base64",
-            ),
-            ("data:image/jpeg;base64,/9j/4AAQ", "a data URL"),
-            ("https://example.org/cat.jpg", "a URL"),
-            ("<?xml version=\"1.0\"?>\n<svg width=\"1\">", "SVG"),
-            ("\u{feff}  <SVG>", "SVG"),
-            ("<!DOCTYPE html><html>", "an HTML page"),
-            ("<?xml version=\"1.0\"?><Error>", "XML"),
-            ("{\"error\": 1}", "JSON"),
-            ("not found", "text"),
-            ("BMI is not a picture", "text"),
-        ] {
-            assert!(hint(text.as_bytes()).starts_with(name), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_tensor_of_pixels_is_told_from_bytes_that_tell_nothing() {
-        let tensor = |scale: f32| -> Vec<u8> {
-            (0..48)
-                .flat_map(|n| (n as f32 * scale - scale).to_le_bytes())
-                .collect()
-        };
-        assert!(hint(&tensor(1.0)).starts_with("numbers"));
-        assert!(hint(&tensor(0.004)).starts_with("numbers"));
-        assert!(hint(&[0; 64]).starts_with("the first bytes"));
-        let bytes: Vec<u8> = (0..64u8).map(|n| n.wrapping_mul(151) ^ 0xa5).collect();
-        assert!(hint(&bytes).starts_with("the first bytes"));
-    }
-
-    #[test]
-    fn bytes_that_tell_nothing_are_said_to_be_unknown() {
-        for bytes in [&b"\0"[..], b"\x01\x02\x03\x04\x05", b"R", b"RIFF", b"    "] {
-            let told = hint(bytes);
-            assert!(
-                told.starts_with("the first bytes") || told == "text",
-                "{bytes:?}: {told}"
-            );
-        }
-    }
-}
+mod tests;
