@@ -46,7 +46,7 @@ fn classify_detect(error: &DetectError) -> (Code, &'static str) {
             match error {
                 DecodeError::Empty => "EMPTY_IMAGE",
                 DecodeError::UnsupportedFormat { .. } => "UNSUPPORTED_FORMAT",
-                DecodeError::Corrupt { .. } => "CORRUPT_IMAGE",
+                DecodeError::Corrupt { .. } | DecodeError::DecoderPanicked => "CORRUPT_IMAGE",
                 DecodeError::Truncated => "TRUNCATED_IMAGE",
                 DecodeError::TooLarge { .. } | DecodeError::SideTooLong { .. } => "IMAGE_TOO_LARGE",
                 DecodeError::FrameSizeMismatch { .. } => "FRAME_SIZE_MISMATCH",

@@ -23,7 +23,7 @@ use super::timings::{Preprocessed, Received};
 use super::wait_gauge::WaitGauge;
 use crate::device::{End, EngineError, Inferred, Loaded, Picture, Reports};
 use crate::scheduling::{Completions, InstanceKey, Outcome, RequestId, Stages};
-use crate::vision::{BoundingBox, DecodeLimits, ImageSize, LetterboxTransform};
+use crate::vision::{BoundingBox, DecodeError, DecodeLimits, ImageSize, LetterboxTransform};
 
 /// What a request is answered with.
 pub(super) type Answer = Result<Detections, DetectError>;
@@ -214,6 +214,9 @@ fn prepare(
             })
         }
         Err(error) => {
+            if matches!(error, DetectError::Picture(DecodeError::DecoderPanicked)) {
+                metrics.panics.inc();
+            }
             call.answer(Err(error));
             None
         }

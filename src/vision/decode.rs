@@ -43,6 +43,8 @@ mod webp;
 mod webp_container;
 mod webp_lossless;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use serde::{Deserialize, Serialize};
 
 use super::image_size::ImageSize;
@@ -95,6 +97,10 @@ pub enum DecodeError {
         /// What the decoder stumbled over.
         detail: String,
     },
+    /// The decoder gave up on it in a way that it should not have. A fault of the decoder's, which the panic hook has
+    /// logged, about a picture that no camera makes.
+    #[error("corrupt image: the decoder gave up on it")]
+    DecoderPanicked,
     /// The bytes end before the picture does.
     #[error("truncated image: the data ends before the picture does")]
     Truncated,
@@ -140,14 +146,22 @@ pub fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<Picture, DecodeErro
     if bytes.is_empty() {
         return Err(DecodeError::Empty);
     }
-    match sniff::sniff(bytes) {
+    contained(|| match sniff::sniff(bytes) {
         sniff::Format::Jpeg => jpeg::decode(bytes, limits),
         sniff::Format::Png => png::decode(bytes, limits),
         sniff::Format::WebP => webp::decode(bytes, limits),
         sniff::Format::Gif => gif::decode(bytes, limits),
         sniff::Format::Bmp => bmp::decode(bytes, limits),
         sniff::Format::Other(hint) => Err(DecodeError::UnsupportedFormat { hint }),
-    }
+    })
+}
+
+/// What a decoder says, also when it panics: the libraries that decode are others', and what they meet is anybody's.
+fn contained(
+    decode: impl FnOnce() -> Result<Picture, DecodeError>,
+) -> Result<Picture, DecodeError> {
+    // Whatever it was building goes with it.
+    catch_unwind(AssertUnwindSafe(decode)).unwrap_or(Err(DecodeError::DecoderPanicked))
 }
 
 // === impl DecodeLimits ===

@@ -13,6 +13,8 @@ pub(super) struct FrameHeader {
     process: u8,
     precision: u8,
     components: u8,
+    /// Whether the components are sampled in a way that decoders know.
+    usual_sampling: bool,
     /// As coded, before orientation.
     pub(super) size: ImageSize,
 }
@@ -55,13 +57,19 @@ pub(super) struct Segments<'a> {
 
 impl FrameHeader {
     fn read(process: u8, body: &[u8]) -> Option<Self> {
-        let &[precision, h1, h0, w1, w0, components, ..] = body else {
+        let &[precision, h1, h0, w1, w0, components, ref rest @ ..] = body else {
             return None;
         };
+        // An id, the horizontal and vertical factor in a byte, and a table for each.
+        let factors = rest.chunks_exact(3).take(components.into());
+        let factors: Vec<(u8, u8)> = factors
+            .map(|component| (component[1] >> 4, component[1] & 0xf))
+            .collect();
         Some(Self {
             process,
             precision,
             components,
+            usual_sampling: usual_sampling(&factors),
             size: ImageSize {
                 width: u16::from_be_bytes([w1, w0]).into(),
                 height: u16::from_be_bytes([h1, h0]).into(),
@@ -87,6 +95,9 @@ impl FrameHeader {
             0xc0..=0xc2 if !matches!(self.components, 1 | 3 | 4) => {
                 Some("JPEG of other than 1, 3 or 4 components")
             }
+            0xc0..=0xc2 if !self.usual_sampling => {
+                Some("JPEG of unusual subsampling; send 4:4:4, 4:2:2 or 4:2:0")
+            }
             0xc0..=0xc2 => None,
             0xc3 => Some("lossless JPEG; send baseline or progressive JPEG"),
             0xc5..=0xc7 | 0xcd..=0xcf => {
@@ -99,6 +110,18 @@ impl FrameHeader {
             _ => Some("JPEG-LS; send baseline or progressive JPEG"),
         }
     }
+}
+
+/// Whether the first of several components is sampled most finely and the others at a whole fraction of it. The standard
+/// allows more; no camera makes it, and decoders that meet it panic or guess.
+fn usual_sampling(factors: &[(u8, u8)]) -> bool {
+    let Some((&(h, v), others)) = factors.split_first() else {
+        return true;
+    };
+    let whole = |most: u8, factor: u8| factor > 0 && factor <= most && most.is_multiple_of(factor);
+    others
+        .iter()
+        .all(|(other_h, other_v)| whole(h, *other_h) && whole(v, *other_v))
 }
 
 // === impl Segments ===

@@ -173,3 +173,35 @@ fn kinds_of_jpeg_that_are_not_decoded_are_named() {
         Err(DecodeError::UnsupportedFormat { hint }) if hint.contains("12-bit")
     ));
 }
+
+#[test]
+fn subsampling_that_no_camera_makes_is_refused_by_name() {
+    let usual = encode_jpeg(&noisy(45, 29), 90).unwrap();
+    assert!(decode_any(&usual).is_ok());
+    let frame = usual
+        .windows(2)
+        .position(|pair| pair == [0xff, 0xc0])
+        .unwrap();
+    // Behind marker, length, precision, sides and count: the factors of the three components.
+    let factors = [frame + 11, frame + 14, frame + 17];
+    for unusual in [
+        [0x11, 0x13, 0x41],
+        [0x11, 0x22, 0x11],
+        [0x31, 0x21, 0x11],
+        [0x11, 0x01, 0x11],
+    ] {
+        let mut bytes = usual.clone();
+        for (at, factor) in factors.into_iter().zip(unusual) {
+            bytes[at] = factor;
+        }
+        let refused = decode_any(&bytes);
+        let told = matches!(refused, Err(DecodeError::UnsupportedFormat { hint }) if hint.contains("subsampling"));
+        assert!(told, "{unusual:x?}: {refused:?}");
+    }
+}
+
+#[test]
+fn a_decoder_that_panics_has_met_a_corrupt_picture() {
+    let outcome = contained(|| panic!("on purpose"));
+    assert_eq!(outcome, Err(DecodeError::DecoderPanicked));
+}
