@@ -3,6 +3,7 @@
 mod detect;
 mod models;
 mod serve;
+mod simulate;
 mod terminal;
 
 use std::path::{Path, PathBuf};
@@ -27,6 +28,8 @@ enum Command {
     Detect(detect::Detect),
     /// Look at a model repository without serving it.
     Models(models::Models),
+    /// Play a scenario in virtual time, with the server's own scheduling.
+    Simulate(simulate::Simulate),
 }
 
 /// Flags that belong to the configuration. Each overrides the file and the environment.
@@ -52,6 +55,7 @@ impl Cli {
             Command::Serve(serve) => serve.run(),
             Command::Detect(detect) => detect.run(),
             Command::Models(models) => models.run(),
+            Command::Simulate(simulate) => simulate.run(),
         };
         let exit = outcome.unwrap_or_else(|error| {
             terminal::complain(&terminal::one_line(&error));

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | root | [`cli`], [`app`], [`config`] |
 //! | doors | [`grpc`], [`http`] |
-//! | use | [`pipeline`] |
+//! | use | [`pipeline`], [`simulation`] |
 //! | machine | [`scheduling`], [`device`] |
 //! | domain | [`model`], [`heads`], [`vision`] |
 //! | ground | [`tensor`], [`telemetry`] |
@@ -22,6 +22,7 @@ pub mod http;
 pub mod model;
 pub mod pipeline;
 pub mod scheduling;
+pub mod simulation;
 pub mod telemetry;
 pub mod tensor;
 pub mod vision;

@@ -40,6 +40,8 @@ const SAME_TIME: u64 = 32;
 pub(super) struct Buckets {
     buckets: Vec<Learned>,
     pace: Estimate,
+    /// Asked for on every event, for every instance.
+    preferred: usize,
     runs: u64,
 }
 
@@ -78,32 +80,25 @@ impl Buckets {
             ratio: Estimate::UNKNOWN,
             last: 0,
         };
-        (!buckets.is_empty()).then(|| Self {
+        let mut buckets = Self {
             buckets: buckets.into_iter().map(learned).collect(),
             pace: Estimate::measured(1.0),
             runs: 0,
-        })
+            preferred: 0,
+        };
+        if buckets.buckets.is_empty() {
+            return None;
+        }
+        buckets.preferred = buckets.cheapest(usize::MAX);
+        Some(buckets)
     }
 
     /// The size in which each of `ready` pictures costs least. Of two that cost the same the larger wins, since
     /// it takes more of what waits.
     pub(super) fn cheapest(&self, ready: usize) -> usize {
-        self.cheapest_of(&self.buckets, ready)
-    }
-
-    /// Like [`Buckets::cheapest`], of those whose runs end within `budget` seconds but for one in a hundred. The
-    /// smallest size when none does.
-    pub(super) fn cheapest_within(&self, ready: usize, budget: f64) -> usize {
-        let pace = self.pace.upper();
-        let fits = |learned: &&Learned| learned.cost() * pace <= budget;
-        let within = self.buckets.iter().take_while(fits).count();
-        self.cheapest_of(&self.buckets[..within.max(1)], ready)
-    }
-
-    fn cheapest_of(&self, buckets: &[Learned], ready: usize) -> usize {
         let cost_each = |learned: &Learned| learned.cost() / ready.min(learned.size).max(1) as f64;
-        let mut best = buckets[0];
-        for learned in &buckets[1..] {
+        let mut best = self.buckets[0];
+        for learned in &self.buckets[1..] {
             // A bucket that would be mostly padding can never win: a smaller one holds the same pictures.
             let holds_more = ready > best.size;
             if holds_more && cost_each(learned) <= cost_each(&best) {
@@ -113,9 +108,34 @@ impl Buckets {
         best.size
     }
 
+    /// The size that answers most pictures in time for each second of the device, `left` being the seconds that each
+    /// of those that are ready, in their order, may still take.
+    ///
+    /// One that would be late in a large batch makes it smaller only where that does not cost more than it is worth:
+    /// a device that runs small batches for the sake of the most urgent falls behind, and then all are urgent.
+    pub(super) fn most_in_time(&self, left: &[f64]) -> usize {
+        let pace = self.pace.upper();
+        let in_time = |learned: &Learned| {
+            let takes = learned.cost() * pace;
+            let batch = &left[..left.len().min(learned.size)];
+            batch.iter().filter(|left| takes <= **left).count()
+        };
+        let rate = |learned: &Learned| in_time(learned) as f64 / learned.cost();
+        let mut best = self.buckets[0];
+        for learned in &self.buckets[1..] {
+            if left.len() > best.size && rate(learned) >= rate(&best) {
+                best = *learned;
+            }
+        }
+        match in_time(&best) {
+            0 => self.cheapest(left.len()),
+            _ => best.size,
+        }
+    }
+
     /// The size that is cheapest when there is always more to run: what one instance takes at its best.
     pub(super) fn preferred(&self) -> usize {
-        self.cheapest(usize::MAX)
+        self.preferred
     }
 
     /// Takes in that a run of `size` took so many seconds.
@@ -140,6 +160,7 @@ impl Buckets {
             let shape = learned.ratio.mean() / middle;
             learned.shape += SHAPE_GAIN * (shape - learned.shape);
         }
+        self.preferred = self.cheapest(usize::MAX);
     }
 
     /// What a run of `size` usually takes, in seconds.
@@ -147,9 +168,9 @@ impl Buckets {
         self.cost(size) * self.pace.mean()
     }
 
-    /// What any run takes at least, but for one in a hundred.
-    pub(super) fn shortest(&self) -> f64 {
-        self.buckets[0].cost() * self.pace.lower().max(0.0)
+    /// What a run of `size` takes at most, but for one in a hundred, in seconds.
+    pub(super) fn at_most(&self, size: usize) -> f64 {
+        self.cost(size) * self.pace.upper()
     }
 
     /// Seconds for each picture when full batches of the preferred size follow one another.
@@ -209,11 +230,16 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_never_grows_past_its_budget() {
+    fn a_batch_is_smaller_for_an_urgent_picture_only_where_it_is_worth_it() {
         let gpu = buckets(&[(1, 6), (2, 7), (4, 9), (8, 14)]);
-        assert_eq!(gpu.cheapest_within(8, 1.0), 8);
-        assert_eq!(gpu.cheapest_within(8, 0.0105), 4);
-        assert_eq!(gpu.cheapest_within(8, 0.001), 1);
+        assert_eq!(gpu.most_in_time(&[1.0; 8]), 8);
+        assert_eq!(gpu.most_in_time(&[0.0105; 8]), 4);
+        assert_eq!(gpu.most_in_time(&[0.001; 8]), 8); // all are late anyway
+        assert_eq!(gpu.most_in_time(&[0.0065, 1.0]), 1);
+        assert_eq!(
+            gpu.most_in_time(&[0.010, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]),
+            8
+        );
     }
 
     #[test]

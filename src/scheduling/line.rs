@@ -143,6 +143,14 @@ impl<W> Line<W> {
         }
     }
 
+    /// What of that is the own source's.
+    pub(super) fn own_ahead(&self, place: Place, cost: Cost) -> Cost {
+        match place.priority {
+            Priority::Interactive => self.interactive.own_ahead(place, cost),
+            Priority::Batch => Cost::default(),
+        }
+    }
+
     fn class_mut(&mut self, priority: Priority) -> &mut Class<W> {
         match priority {
             Priority::Interactive => &mut self.interactive,

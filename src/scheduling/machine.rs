@@ -18,10 +18,12 @@
 //! size; a free instance with something eligible is never left idle.
 
 mod arrival;
+mod demand;
 mod dispatch;
 mod forecast;
 mod instance;
 mod instances;
+mod margin;
 mod workers;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -32,7 +34,9 @@ use super::estimate::Estimate;
 use super::event::{Action, Event, InstanceKey, ModelKey, Outcome, RequestId, SourceKey};
 use super::line::{Cost, Line, Place};
 use super::shelf::{Shelf, Turn};
+use demand::Demands;
 use instance::Instance;
+use margin::Margin;
 
 /// What the machine goes by.
 #[derive(Debug, Clone, Copy)]
@@ -58,8 +62,7 @@ pub struct Machine<W, R> {
     deadlines: BTreeSet<(Instant, RequestId)>,
     /// What a CPU worker takes to prepare a picture of a source, in seconds.
     prepare_costs: HashMap<SourceKey, Estimate>,
-    /// By how many seconds runs ended later than the forecasts said.
-    forecast_error: Estimate,
+    demands: Demands,
     next_turn: u64,
 }
 
@@ -69,6 +72,8 @@ struct Model<R> {
     instances: BTreeSet<InstanceKey>,
     /// What a CPU worker takes to prepare a picture, in seconds.
     prepare_cost: Estimate,
+    /// By how much forecasts stretch the line; none before anybody was let in with a deadline.
+    margin: Option<Margin>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -78,8 +83,6 @@ struct Tracked {
     stage: Stage,
     /// What its share was charged for it.
     cost: Cost,
-    /// When it was expected to have run, if that was looked at closely.
-    forecast: Option<Instant>,
     /// An instance was lost with it.
     requeued: bool,
 }
@@ -117,7 +120,7 @@ impl<W, R> Machine<W, R> {
             tracked: HashMap::new(),
             deadlines: BTreeSet::new(),
             prepare_costs: HashMap::new(),
-            forecast_error: Estimate::UNKNOWN,
+            demands: Demands::default(),
             next_turn: 0,
         }
     }
@@ -154,12 +157,13 @@ impl<W, R> Machine<W, R> {
     pub fn next_tick(&self) -> Option<Instant> {
         let deadline = self.deadlines.first().map(|(instant, _)| *instant);
         let delayed = self.models.values().filter_map(|model| {
-            let oldest = model.shelf.oldest_ready_at()?;
             let live = model.instances.iter();
             let live = live.filter_map(|key| self.instances.get(key));
-            live.filter(|instance| instance.is_free())
-                .map(|instance| oldest + instance.max_queue_delay)
-                .min()
+            let delay = live
+                .filter(|instance| instance.is_free())
+                .map(|instance| instance.max_queue_delay)
+                .min()?;
+            Some(model.shelf.oldest_ready_at()? + delay)
         });
         let hangs = self.instances.values().filter_map(Instance::hangs_at);
         deadline.into_iter().chain(delayed).chain(hangs).min()
@@ -179,7 +183,7 @@ impl<W, R> Machine<W, R> {
             }) => *abandoned = true,
             Some(tracked) => {
                 let outcome = why_abandoned(tracked.deadline, now);
-                self.drop_queued(id, outcome, actions);
+                self.drop_queued(id, outcome, now, actions);
             }
         }
     }
@@ -200,15 +204,24 @@ impl<W, R> Machine<W, R> {
             if deadline > now {
                 return;
             }
-            self.drop_queued(id, Outcome::Expired, actions);
+            self.drop_queued(id, Outcome::Expired, now, actions);
         }
     }
 
     /// Lets go of a request that waits or is ready.
-    fn drop_queued(&mut self, id: RequestId, outcome: Outcome, actions: &mut Vec<Action<W, R>>) {
+    fn drop_queued(
+        &mut self,
+        id: RequestId,
+        outcome: Outcome,
+        now: Instant,
+        actions: &mut Vec<Action<W, R>>,
+    ) {
         let Some(tracked) = self.untrack(id) else {
             return;
         };
+        if outcome == Outcome::Expired {
+            self.learn_margin(&tracked, false, now);
+        }
         match tracked.stage {
             Stage::Waiting => {
                 if let Some(waiting) = self.line.remove(id, tracked.place) {

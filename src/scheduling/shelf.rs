@@ -75,13 +75,9 @@ impl<R> Shelf<R> {
         self.ready.values().map(|ready| ready.ready_at).min()
     }
 
-    /// The earliest deadline among the first `count`.
-    pub(super) fn tightest(&self, count: usize) -> Deadline {
-        let first = self.ready.values().take(count);
-        first
-            .map(|ready| ready.deadline)
-            .min()
-            .unwrap_or(Deadline::NEVER)
+    /// The deadlines of the first `count`, in their order.
+    pub(super) fn deadlines(&self, count: usize) -> impl Iterator<Item = Deadline> + '_ {
+        self.ready.values().take(count).map(|ready| ready.deadline)
     }
 
     pub(super) fn remove(&mut self, turn: Turn) -> Option<Ready<R>> {

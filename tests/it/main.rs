@@ -20,5 +20,6 @@ mod overload;
 mod pictures;
 mod pressure;
 mod shutdown;
+mod simulate;
 mod support;
 mod vision;

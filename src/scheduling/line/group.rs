@@ -1,6 +1,6 @@
 //! An inner node of the line: those who share alike, each with a line of its own.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::hash::Hash;
 
 use super::backlog::{Backlog, Cost};
@@ -55,17 +55,31 @@ impl Member for StreamKey {
 #[derive(Debug)]
 pub(super) struct Group<K, N> {
     turns: Fair<K>,
-    members: HashMap<K, N>,
+    /// In order, so that sums over them come out the same each time.
+    members: BTreeMap<K, N>,
     backlog: Backlog,
 }
 
 // === impl Group ===
 
+impl<K: Member, N> Group<K, N> {
+    /// What of a member's own backlog would be served before a request of its that came to `place` now.
+    pub(super) fn own_ahead<W>(&self, place: Place, cost: Cost) -> Cost
+    where
+        N: Node<W>,
+    {
+        let member = self.members.get(&K::of(place.share));
+        member.map_or(Cost::default(), |member| {
+            member.ahead(place.model, place, cost)
+        })
+    }
+}
+
 impl<W, K: Member, N: Node<W>> Node<W> for Group<K, N> {
     fn new() -> Self {
         Self {
             turns: Fair::new(),
-            members: HashMap::new(),
+            members: BTreeMap::new(),
             backlog: Backlog::default(),
         }
     }

@@ -63,6 +63,11 @@ impl<W> Node<W> for StreamLine<W> {
         let Some(lane) = self.lanes.get(&model) else {
             return Cost::default();
         };
+        // As good as always: who comes later is due later.
+        let last = lane.last_key_value();
+        if last.is_some_and(|((due, _), _)| *due <= place.due) {
+            return self.backlog.cost(model);
+        }
         let earlier = lane.range(..=(place.due, RequestId(u64::MAX)));
         earlier.map(|(_, waiting)| waiting.cost).sum()
     }

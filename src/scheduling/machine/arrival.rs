@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use super::margin::Margin;
 use super::{Machine, Stage, Tracked};
-use crate::scheduling::event::{Action, Arrival, Outcome};
+use crate::scheduling::deadline::Deadline;
+use crate::scheduling::event::{Action, Arrival, Outcome, Priority};
 use crate::scheduling::line::{Cost, Place, Waiting};
 
 /// Nobody need come back sooner: forecasts are no finer than this.
@@ -40,14 +42,14 @@ impl<W, R> Machine<W, R> {
             due,
         };
         let cost = self.expected_cost(place);
-        let forecast = match self.foresee(place, cost, now) {
-            Ok(forecast) => forecast,
-            Err(retry_after) => {
-                let outcome = Outcome::Infeasible { retry_after };
-                actions.push(Action::DropWaiting(payload, outcome));
-                return;
-            }
-        };
+        if priority == Priority::Interactive {
+            self.demands.offered(model, share.source, cost.device, now);
+        }
+        if let Err(retry_after) = self.foresee(place, cost, now) {
+            let outcome = Outcome::Infeasible { retry_after };
+            actions.push(Action::DropWaiting(payload, outcome));
+            return;
+        }
         self.line.push(
             id,
             Waiting {
@@ -64,41 +66,41 @@ impl<W, R> Machine<W, R> {
                 deadline,
                 stage: Stage::Waiting,
                 cost: Cost::default(),
-                forecast,
                 requeued: false,
             },
         );
     }
 
-    /// When a request that comes to `place` now will have run.
+    /// Whether a request that comes to `place` now will have run when it is due.
     ///
     /// # Errors
     /// How long after it is due, when that is too late.
-    pub(super) fn foresee(
-        &self,
-        place: Place,
-        cost: Cost,
-        now: Instant,
-    ) -> Result<Option<Instant>, Duration> {
+    pub(super) fn foresee(&self, place: Place, cost: Cost, now: Instant) -> Result<(), Duration> {
         let left = place.due.saturating_duration_since(now).as_secs_f64();
-        let off = match self.forecast_error.is_known() {
-            true => self.forecast_error.upper().max(0.0),
-            false => 0.0,
-        };
         match self.forecast_last(place, cost, now) {
-            None => return Ok(None),
-            Some(last) if last.finished + off <= left => return Ok(None),
+            None => return Ok(()),
+            Some(last) if last.finished <= left => return Ok(()),
             Some(_) => {}
         }
         let Some(forecast) = self.forecast_turn(place, cost, now) else {
-            return Ok(None);
+            return Ok(());
         };
-        let finished = Duration::try_from_secs_f64(forecast.finished).unwrap_or(Duration::MAX);
-        let late = forecast.finished + off - left;
+        let late = forecast.finished - left;
         if late > 0.0 {
             let late = Duration::try_from_secs_f64(late).unwrap_or(Duration::MAX);
             return Err(late.max(SHORTEST_RETRY));
         }
-        Ok(now.checked_add(finished))
+        Ok(())
+    }
+
+    /// Takes in whether a request that was let in with a deadline was answered before it.
+    pub(super) fn learn_margin(&mut self, tracked: &Tracked, in_time: bool, now: Instant) {
+        let Some(model) = self.models.get_mut(&tracked.place.model) else {
+            return;
+        };
+        if tracked.deadline != Deadline::NEVER {
+            let margin = model.margin.get_or_insert(Margin::new(now));
+            margin.observe(in_time, now);
+        }
     }
 }

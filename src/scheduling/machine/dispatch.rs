@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::instance::Instance;
-use super::{InstanceKey, Model};
+use super::{Deadline, InstanceKey, Model};
 
 /// The next batch of a model.
 #[derive(Debug, Clone, Copy)]
@@ -31,7 +31,9 @@ pub(super) fn choose_batch<R>(
     now: Instant,
 ) -> Option<Choice> {
     let ready = model.shelf.len();
-    let oldest = model.shelf.oldest_ready_at()?;
+    if ready == 0 {
+        return None;
+    }
     let live = || {
         model
             .instances
@@ -43,11 +45,11 @@ pub(super) fn choose_batch<R>(
     if free > 0 {
         // Divided among those that are free, so that none takes all while its neighbour idles.
         let share = ready.div_ceil(free);
-        let budget = seconds_left(model, share, now);
+        let left = seconds_left(model, share, now);
         let options = live().filter(|(_, instance)| instance.is_free());
         let (key, instance, bucket) = options
             .map(|(key, instance)| {
-                let bucket = instance.buckets.cheapest_within(share, budget);
+                let bucket = instance.buckets.most_in_time(&left);
                 (key, instance, bucket)
             })
             .min_by(|(a_key, a, a_bucket), (b_key, b, b_bucket)| {
@@ -57,8 +59,11 @@ pub(super) fn choose_batch<R>(
                     .then(a_key.cmp(b_key))
             })?;
         let full = share >= instance.buckets.preferred();
-        let waited_enough = oldest + instance.max_queue_delay <= now;
-        return (full || waited_enough).then_some(Choice {
+        let waited_enough = || {
+            let oldest = model.shelf.oldest_ready_at();
+            oldest.is_some_and(|oldest| oldest + instance.max_queue_delay <= now)
+        };
+        return (full || waited_enough()).then_some(Choice {
             instance: key,
             bucket,
             count: share.min(bucket),
@@ -66,22 +71,29 @@ pub(super) fn choose_batch<R>(
     }
 
     // All busy. A batch that could not get better by waiting may be put together ahead of its turn.
-    let mut busy = live().filter(|(_, instance)| instance.takes_another());
-    let (key, instance) = busy.find(|(_, instance)| ready >= instance.buckets.preferred())?;
+    // It goes where it runs first: behind the batch that ends first, not behind one that has just begun.
+    let busy = live().filter(|(_, instance)| instance.takes_another());
+    let full = busy.filter(|(_, instance)| ready >= instance.buckets.preferred());
+    let (key, instance, busy_for) = full
+        .map(|(key, instance)| (key, instance, instance.busy_for(now)))
+        .min_by(|(_, _, a), (_, _, b)| a.total_cmp(b))?;
     let size = instance.buckets.preferred();
     // What would be late behind the batch that runs gets a smaller one, once the instance is free.
-    let budget = seconds_left(model, size, now) - instance.busy_for(now);
-    (instance.buckets.cheapest_within(size, budget) == size).then_some(Choice {
+    let mut left = seconds_left(model, size, now);
+    left.iter_mut().for_each(|left| *left -= busy_for);
+    (instance.buckets.most_in_time(&left) == size).then_some(Choice {
         instance: key,
         bucket: size,
         count: size,
     })
 }
 
-/// Seconds until the tightest deadline among the next `count` pictures passes.
-fn seconds_left<R>(model: &Model<R>, count: usize, now: Instant) -> f64 {
-    let tightest = model.shelf.tightest(count).instant();
-    tightest.map_or(f64::INFINITY, |deadline| {
-        deadline.saturating_duration_since(now).as_secs_f64()
-    })
+/// Seconds until the deadline of each of the next `count` pictures passes.
+fn seconds_left<R>(model: &Model<R>, count: usize, now: Instant) -> Vec<f64> {
+    let left = |deadline: Deadline| {
+        deadline.instant().map_or(f64::INFINITY, |deadline| {
+            deadline.saturating_duration_since(now).as_secs_f64()
+        })
+    };
+    model.shelf.deadlines(count).map(left).collect()
 }

@@ -2,7 +2,8 @@
 //!
 //! The forecast plays the line forward with what is known: who is served before the request under fair shares,
 //! what their like have taken on a CPU worker and on the devices, what is on the shelf and in flight. Nobody
-//! else is assumed to come. How far such forecasts were off is learned as well, and added.
+//! else is assumed to come, but for what others have been asking for ([`super::demand`]), and for what the
+//! forecasts of the model have turned out to leave out ([`super::margin`]).
 
 use std::time::Instant;
 
@@ -10,7 +11,7 @@ use super::{Machine, Model};
 use crate::scheduling::event::ModelKey;
 use crate::scheduling::line::{Cost, Place};
 
-/// Seconds from now, before what forecasts are usually off by.
+/// Seconds from now.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Forecast {
     /// Until the batch has run.
@@ -40,6 +41,24 @@ impl<W, R> Machine<W, R> {
         if rate > 0.0 { 1.0 / rate } else { 0.0 }
     }
 
+    /// Seconds until the batch begins to run of a picture that has so many ahead of it.
+    ///
+    /// Batches run whole: who is in the same one does not have to be waited for. They are full, and the next goes to
+    /// the instance that is free first; instances of a model are taken for alike.
+    pub(super) fn device_start(&self, model: &Model<R>, ahead: f64, now: Instant) -> f64 {
+        let live = model.instances.iter();
+        let live: Vec<_> = live.filter_map(|key| self.instances.get(key)).collect();
+        let Some(first) = live.first() else {
+            return 0.0;
+        };
+        let mut free: Vec<f64> = live.iter().map(|instance| instance.busy_for(now)).collect();
+        let size = first.buckets.preferred();
+        let batches = (ahead / size as f64) as usize;
+        let (rounds, nth) = (batches / free.len(), batches % free.len());
+        let (_, nth_free, _) = free.select_nth_unstable_by(nth, f64::total_cmp);
+        *nth_free + rounds as f64 * first.buckets.expected(size)
+    }
+
     /// When a request that comes to `place` now would have run, if all who wait went before it. Cheap.
     pub(super) fn forecast_last(&self, place: Place, cost: Cost, now: Instant) -> Option<Forecast> {
         self.forecast(place, cost, now, |model| self.line.cost(model))
@@ -65,6 +84,11 @@ impl<W, R> Machine<W, R> {
             return None;
         }
         let own = ahead(place.model);
+        // Or what its share has waiting at the part of the devices that it can count on, whoever else comes.
+        let part = self.demands.part(place.model, place.share.source, now);
+        let own_device = own
+            .device
+            .max(self.line.own_ahead(place, cost).device / part);
         let live = || {
             model
                 .instances
@@ -72,17 +96,16 @@ impl<W, R> Machine<W, R> {
                 .filter_map(|key| self.instances.get(key))
         };
         let each = self.device_seconds(model);
-        let in_flight = live()
-            .map(|instance| instance.busy_for(now))
-            .min_by(f64::total_cmp)?;
-        let shelf = model.shelf.taken() as f64 * each;
-        let device = in_flight + shelf + own.device;
-        let cpu = self.cpu_wait(place.model, own.cpu, &ahead) + cost.cpu;
+        let stretch = model.margin.map_or(1.0, |margin| margin.stretch(now));
+        let in_line = stretch * own_device / each.max(f64::MIN_POSITIVE);
+        let ahead_of_it = model.shelf.taken() as f64 + in_line;
+        let device = self.device_start(model, ahead_of_it, now);
+        let cpu = stretch * self.cpu_wait(place.model, own.cpu, &ahead) + cost.cpu;
         let waiting = model.shelf.taken() + self.line.requests(place.model) + 1;
         let run = live()
             .map(|instance| {
                 let buckets = &instance.buckets;
-                buckets.expected(buckets.cheapest(waiting))
+                buckets.at_most(buckets.cheapest(waiting))
             })
             .min_by(f64::total_cmp)?;
         Some(Forecast {

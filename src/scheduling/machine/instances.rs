@@ -21,6 +21,7 @@ impl<W, R> Machine<W, R> {
             shelf: Shelf::new(),
             instances: BTreeSet::new(),
             prepare_cost: Estimate::UNKNOWN,
+            margin: None,
         });
         model.instances.insert(key);
         self.instances.insert(key, instance);
@@ -90,9 +91,8 @@ impl<W, R> Machine<W, R> {
                 continue;
             };
             self.settle(&tracked, tracked.cost.cpu + each);
-            if let Some(forecast) = tracked.forecast.filter(|_| took.is_some()) {
-                self.forecast_error.observe(seconds_after(forecast, now));
-            }
+            let in_time = !tracked.deadline.has_passed(now);
+            self.learn_margin(&tracked, in_time, now);
         }
     }
 
@@ -176,10 +176,4 @@ impl<W, R> Machine<W, R> {
             actions.push(Action::DropReady(ready.payload, Outcome::NoInstance));
         }
     }
-}
-
-/// By how many seconds `now` is after `instant`; negative when before.
-fn seconds_after(instant: Instant, now: Instant) -> f64 {
-    now.saturating_duration_since(instant).as_secs_f64()
-        - instant.saturating_duration_since(now).as_secs_f64()
 }

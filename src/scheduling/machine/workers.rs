@@ -25,7 +25,7 @@ impl<W, R> Machine<W, R> {
                 return;
             };
             if self.is_hopeless(id, place, now) {
-                self.drop_queued(id, Outcome::Expired, actions);
+                self.drop_queued(id, Outcome::Expired, now, actions);
                 continue;
             }
             let Some(waiting) = self.line.serve(id, place) else {
@@ -56,25 +56,34 @@ impl<W, R> Machine<W, R> {
         }
     }
 
-    /// Whether even the shortest that preparing and running have ever taken would be too long.
+    /// Whether it would be ready to run too late to be answered, with all that is on the shelf and in flight before it.
+    ///
+    /// What is prepared for nothing costs a worker, and what runs for nothing costs a device that is short of time as
+    /// it is. The last run is taken to be a long one for its kind.
     pub(super) fn is_hopeless(&self, id: RequestId, place: Place, now: Instant) -> bool {
         let deadline = self.tracked.get(&id).and_then(|t| t.deadline.instant());
         let (Some(deadline), Some(model)) = (deadline, self.models.get(&place.model)) else {
             return false;
         };
+        let taken = model.shelf.taken();
+        let together = taken + self.line.requests(place.model);
         let live = model
             .instances
             .iter()
             .filter_map(|key| self.instances.get(key));
         let run = live
-            .map(|instance| instance.buckets.shortest())
+            .map(|instance| {
+                let size = instance.buckets.cheapest(together);
+                instance.buckets.at_most(size)
+            })
             .min_by(f64::total_cmp)
             .unwrap_or_default();
         let prepare = match self.prepare_costs.get(&place.share.source) {
             Some(cost) if cost.is_known() => cost.lower().max(0.0),
             _ => 0.0,
         };
-        deadline.saturating_duration_since(now).as_secs_f64() < prepare + run
+        let device = self.device_start(model, taken as f64, now);
+        deadline.saturating_duration_since(now).as_secs_f64() < prepare.max(device) + run
     }
 
     /// The worker that prepared `id` is free again, and the slot of `id` is free. Returns its turn, or `None` when its
@@ -108,7 +117,13 @@ impl<W, R> Machine<W, R> {
         let took = took.as_secs_f64();
         self.learn_prepare_cost(tracked.place, took);
         let outcome = match turn {
-            None => why_abandoned(tracked.deadline, now),
+            None => {
+                let outcome = why_abandoned(tracked.deadline, now);
+                if outcome == Outcome::Expired {
+                    self.learn_margin(&tracked, false, now);
+                }
+                outcome
+            }
             Some(_) if !self.is_live(tracked.place.model) => Outcome::NoInstance,
             Some(turn) => {
                 self.line.charge(tracked.place, took - tracked.cost.cpu);

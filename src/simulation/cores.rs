@@ -1,0 +1,130 @@
+//! [`Cores`]: cores shared alike by all that runs on them.
+//!
+//! Processor sharing: with more running than there are cores, everything slows down by the same factor. All jobs
+//! progress at one rate, so a job is done when the progress made since the beginning reaches a mark that never
+//! moves; only the time at which that will be does.
+
+use std::collections::BTreeMap;
+
+use super::agenda::{Nanoseconds, nanoseconds, seconds};
+
+/// A billionth of a second: what rounding to whole nanoseconds may leave of a job.
+const REST: f64 = 1e-9;
+
+/// Running jobs.
+#[derive(Debug)]
+pub(super) struct Cores<J> {
+    cores: f64,
+    /// Core seconds that a job would have had that ran from the beginning on.
+    progress: f64,
+    at: Nanoseconds,
+    jobs: BTreeMap<Mark, J>,
+    next: u64,
+    /// Core seconds spent.
+    busy: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Mark(f64, u64);
+
+// === impl Cores ===
+
+impl<J> Cores<J> {
+    pub(super) fn new(cores: f64) -> Self {
+        Self {
+            cores,
+            progress: 0.0,
+            at: 0,
+            jobs: BTreeMap::new(),
+            next: 0,
+            busy: 0.0,
+        }
+    }
+
+    /// Starts a job of `work` core seconds.
+    pub(super) fn start(&mut self, work: f64, job: J, now: Nanoseconds) {
+        self.advance(now);
+        self.jobs.insert(Mark(self.progress + work, self.next), job);
+        self.next += 1;
+    }
+
+    /// A job that is done by `now`.
+    pub(super) fn finished(&mut self, now: Nanoseconds) -> Option<J> {
+        self.advance(now);
+        let first = self.jobs.first_entry()?;
+        (first.key().0 <= self.progress + REST).then(|| first.remove())
+    }
+
+    /// When the next job will be done, if none comes before.
+    pub(super) fn next(&self) -> Option<Nanoseconds> {
+        let (Mark(mark, _), _) = self.jobs.first_key_value()?;
+        let left = (mark - self.progress).max(0.0) / self.rate();
+        Some(self.at + nanoseconds(left))
+    }
+
+    /// Core seconds spent by `now`.
+    pub(super) fn busy(&mut self, now: Nanoseconds) -> f64 {
+        self.advance(now);
+        self.busy
+    }
+
+    /// Progress of each job a second.
+    fn rate(&self) -> f64 {
+        (self.cores / self.jobs.len() as f64).min(1.0)
+    }
+
+    fn advance(&mut self, now: Nanoseconds) {
+        let passed = seconds(now.saturating_sub(self.at));
+        self.at = self.at.max(now);
+        if !self.jobs.is_empty() {
+            let made = passed * self.rate();
+            self.progress += made;
+            self.busy += made * self.jobs.len() as f64;
+        }
+    }
+}
+
+// === impl Mark ===
+
+impl Eq for Mark {}
+
+impl PartialOrd for Mark {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Mark {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0).then(self.1.cmp(&other.1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn two_jobs_on_one_core_take_twice_as_long() {
+        let mut cores = Cores::new(1.0);
+        cores.start(0.010, 'a', 0);
+        assert_eq!(cores.next(), Some(10 * MS));
+        cores.start(0.010, 'b', 5 * MS);
+        assert_eq!(cores.next(), Some(15 * MS)); // 5 ms left at half the rate
+        assert_eq!(cores.finished(14 * MS), None);
+        assert_eq!(cores.finished(15 * MS), Some('a'));
+        assert_eq!(cores.next(), Some(20 * MS));
+        assert_eq!(cores.finished(20 * MS), Some('b'));
+        assert!((cores.busy(30 * MS) - 0.020).abs() < 1e-9);
+    }
+
+    #[test]
+    fn jobs_with_a_core_each_do_not_slow_down() {
+        let mut cores = Cores::new(2.0);
+        cores.start(0.010, 'a', 0);
+        cores.start(0.010, 'b', 5 * MS);
+        assert_eq!(cores.next(), Some(10 * MS));
+    }
+}
