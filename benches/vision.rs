@@ -213,6 +213,33 @@ fn suppressing(criterion: &mut Criterion) {
             }
         }
     }
+    // As many candidates as the server looks at, of one class, no two alike: none goes.
+    let scattered: Vec<ScoredBox> = (0..30_000)
+        .map(|n| {
+            let place = n as f32 / 75.0;
+            ScoredBox {
+                bbox: BoundingBox::new(place, place, place + 20.0, place + 40.0),
+                score: 1.0 - n as f32 / 40_000.0,
+                class: ClassId(n),
+            }
+        })
+        .collect();
+    group.sample_size(10);
+    for iou_threshold in [0.9995, 1.0] {
+        let nms = NonMaxSuppression {
+            iou_threshold,
+            class_agnostic: true,
+            max_candidates: 30_000,
+        };
+        let id = BenchmarkId::new(format!("agnostic_all_stay_iou_{iou_threshold}"), 30_000);
+        group.bench_function(id, |bench| {
+            bench.iter_batched(
+                || scattered.clone(),
+                |boxes| nms.apply(boxes),
+                BatchSize::LargeInput,
+            );
+        });
+    }
     group.finish();
 }
 

@@ -30,6 +30,6 @@ pub use error::ModelError;
 pub use labels::{LabelMap, MAX_LABELS, UNUSED_LABEL};
 pub use repository::{ModelEntry, ModelRepository};
 pub use source::{DerivedFrom, FileName, ModelSource, Origin, Sha256};
-pub use spec::{DetectionDefaults, ModelSpec};
+pub use spec::{DetectionDefaults, MAX_DETECTIONS, ModelSpec};
 pub use threshold::Threshold;
 pub use version::{ModelName, ModelVersion};

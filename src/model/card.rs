@@ -5,15 +5,13 @@ use std::num::NonZeroU32;
 use serde::{Deserialize, Deserializer};
 
 use super::device::bounded;
+use super::spec::MAX_DETECTIONS;
 use super::{
     BatchingSpec, DetectionDefaults, FileName, InstanceSpec, ModelError, ModelSource, ModelSpec,
     Threshold,
 };
 use crate::heads::HeadSpec;
 use crate::vision::preprocess::InputSpec;
-
-/// Most boxes that a card may let into a reply unasked.
-const MAX_DETECTIONS: usize = 10_000;
 
 /// Longest piece of a card that an error quotes, in characters.
 const MAX_QUOTE: usize = 60;
@@ -135,7 +133,7 @@ fn one_kind_of_instance() -> Vec<InstanceSpec> {
 }
 
 fn detection_count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<NonZeroU32, D::Error> {
-    bounded(deserializer, MAX_DETECTIONS)
+    bounded(deserializer, MAX_DETECTIONS as usize)
         .map(|count| count.try_into().expect("the bound is far below 2^32"))
 }
 

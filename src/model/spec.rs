@@ -34,6 +34,9 @@ pub struct ModelSpec {
     pub instances: Vec<InstanceSpec>,
 }
 
+/// The most boxes in a reply, whatever a card or a caller says: some 120 kB of them.
+pub const MAX_DETECTIONS: u32 = 3_000;
+
 /// The card's `[defaults]` table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DetectionDefaults {
@@ -244,7 +247,7 @@ threads = 4
             (
                 "= 300",
                 "= 0",
-                "line 38, `max_detections = 0`: 0 is not from 1 to 10000",
+                "line 38, `max_detections = 0`: 0 is not from 1 to 3000",
             ),
             (
                 "= 8\n",

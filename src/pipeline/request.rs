@@ -51,9 +51,9 @@ pub struct DetectOptions {
     /// Of two boxes that overlap more than this the weaker is left out. For a model without suppression of
     /// its own, setting it turns suppression on.
     pub iou_threshold: Option<Threshold>,
-    /// The most boxes in a reply, at least 1.
+    /// The most boxes in a reply, at least 1; more than [`MAX_DETECTIONS`](crate::model::MAX_DETECTIONS) counts as that.
     pub max_detections: Option<std::num::NonZeroU32>,
-    /// Suppression across classes rather than inside each.
+    /// Suppression across classes rather than inside each; an error where nothing is suppressed.
     pub class_agnostic_nms: Option<bool>,
     /// Only boxes with these labels; empty is all.
     pub labels: Vec<String>,

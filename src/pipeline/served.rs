@@ -8,7 +8,7 @@ use super::memory::ModelMemory;
 use super::request::{DetectOptions, Detection, EffectiveOptions, ModelRef};
 use crate::device::Loaded;
 use crate::heads::{Head, HeadError};
-use crate::model::{LabelMap, ModelSpec};
+use crate::model::{LabelMap, MAX_DETECTIONS, ModelSpec};
 use crate::scheduling::ModelKey;
 use crate::tensor::{Tensor, TensorPool};
 use crate::vision::{
@@ -86,7 +86,8 @@ impl ServedModel {
     /// What is in force for a caller's wishes.
     ///
     /// # Errors
-    /// [`DetectError::InvalidOption`] for a label that the model does not have.
+    /// [`DetectError::InvalidOption`] for a label that the model does not have, and for suppression across classes
+    /// where there is none.
     pub(super) fn effective(
         &self,
         wishes: &DetectOptions,
@@ -101,14 +102,26 @@ impl ServedModel {
                 detail: format!("model {} has no label {unknown:?}", self.reference.name),
             });
         }
+        let iou_threshold = wishes.iou_threshold.or(self.defaults.iou_threshold);
+        if wishes.class_agnostic_nms == Some(true) && iou_threshold.is_none() {
+            return Err(DetectError::InvalidOption {
+                field: "class_agnostic_nms",
+                detail: format!(
+                    "model {} suppresses no boxes by itself; set iou_threshold too",
+                    self.reference.name
+                ),
+            });
+        }
+        let most = NonZeroU32::new(MAX_DETECTIONS).unwrap_or(NonZeroU32::MIN);
         Ok(EffectiveOptions {
             score_threshold: wishes
                 .score_threshold
                 .unwrap_or(self.defaults.score_threshold),
-            iou_threshold: wishes.iou_threshold.or(self.defaults.iou_threshold),
+            iou_threshold,
             max_detections: wishes
                 .max_detections
-                .unwrap_or(self.defaults.max_detections),
+                .unwrap_or(self.defaults.max_detections)
+                .min(most),
             class_agnostic_nms: wishes
                 .class_agnostic_nms
                 .unwrap_or(self.defaults.class_agnostic_nms),

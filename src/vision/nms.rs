@@ -46,6 +46,10 @@ impl NonMaxSuppression {
             boxes.truncate(self.max_candidates);
         }
         boxes.sort_unstable_by(surer_first);
+        // No overlap is above 1, and to find that out of each pair is the most work there is.
+        if self.iou_threshold >= 1.0 {
+            return boxes;
+        }
 
         let mut kept: HashMap<ClassId, Kept> = HashMap::new();
         boxes.retain(|candidate| {
@@ -202,6 +206,21 @@ mod tests {
             ..ALL
         };
         assert_eq!(stricter.apply(boxes).len(), 1);
+    }
+
+    #[test]
+    fn at_a_threshold_of_one_all_stay_in_order() {
+        let same = scored(0.9, 0, [0.1, 0.2, 0.3, 0.7]);
+        let surer = scored(0.95, 1, [0.1, 0.2, 0.3, 0.7]);
+        let nms = NonMaxSuppression {
+            iou_threshold: 1.0,
+            class_agnostic: true,
+            ..ALL
+        };
+        assert_eq!(
+            scores(&nms.apply(vec![same, same, surer])),
+            [0.95, 0.9, 0.9]
+        );
     }
 
     #[test]

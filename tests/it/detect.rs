@@ -5,7 +5,7 @@ use tonic::Code;
 use tonic::codec::CompressionEncoding;
 use tonic_types::StatusExt;
 
-use crate::support::{Server, flat_png, reason, request};
+use crate::support::{Server, fixtures, flat_png, reason, request};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_picture_gets_its_boxes_its_size_its_model_and_its_timings() {
@@ -86,6 +86,16 @@ async fn options_are_obeyed_and_told() {
     })
     .await;
     assert_eq!((capped.detections.len(), capped.total_detections), (2, 3));
+    // A wish beyond what a reply may hold is met with that.
+    for (wish, told) in [(u32::MAX, 3000), (3000, 3000), (2999, 2999)] {
+        let reply = ask(pb::DetectOptions {
+            max_detections: Some(wish),
+            ..Default::default()
+        })
+        .await;
+        let effective = reply.effective_options.unwrap();
+        assert_eq!(effective.max_detections, Some(told));
+    }
     let labelled = ask(pb::DetectOptions {
         labels: vec!["beta".into()],
         ..Default::default()
@@ -111,6 +121,28 @@ async fn options_are_obeyed_and_told() {
         suppressed.effective_options.unwrap().iou_threshold,
         Some(0.1)
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cards_own_wish_for_suppression_across_classes_is_no_mistake_of_a_caller() {
+    let folder = tempfile::tempdir().unwrap();
+    let (echo, copy) = (fixtures().join("echo"), folder.path().join("echo"));
+    std::fs::create_dir(&copy).unwrap();
+    for part in ["1", "labels.txt"] {
+        std::os::unix::fs::symlink(echo.join(part), copy.join(part)).unwrap();
+    }
+    let card = std::fs::read_to_string(echo.join("model.toml")).unwrap();
+    let card = card.replace("[defaults]\n", "[defaults]\nclass_agnostic_nms = true\n");
+    std::fs::write(copy.join("model.toml"), card).unwrap();
+    let server = Server::serve(&[copy], |_| {}).await;
+    server.ready().await;
+    let reply = server
+        .client()
+        .detect(request(flat_png([0, 0, 0], 16)))
+        .await;
+    let effective = reply.unwrap().into_inner().effective_options.unwrap();
+    assert_eq!(effective.class_agnostic_nms, Some(true));
+    assert_eq!(effective.iou_threshold, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -177,6 +209,14 @@ async fn each_mistake_of_a_caller_has_its_code_and_reason() {
         (
             with(pb::DetectOptions {
                 max_detections: Some(0),
+                ..Default::default()
+            }),
+            invalid("INVALID_OPTION"),
+        ),
+        (
+            // The echo network has no suppression of its own.
+            with(pb::DetectOptions {
+                class_agnostic_nms: Some(true),
                 ..Default::default()
             }),
             invalid("INVALID_OPTION"),
