@@ -12,12 +12,13 @@
 //! | [`readiness`] | the models' states, for health and lists |
 //! | [`stages`] | preprocess and postprocess, carried out for the batching actor |
 //! | [`cpu_pool`] | the threads that do so |
-//! | [`timings`], [`wait_gauge`] | where the time went |
+//! | [`timings`], [`wait_gauge`], [`answer_gauge`] | where the time went |
 //!
 //! It joins `scheduling`, `device`, `heads` and `vision` and is the only room that knows all of them. It
 //! knows nothing of gRPC or HTTP.
 
 pub mod admission;
+mod answer_gauge;
 pub mod caller;
 pub mod cpu_pool;
 pub mod detector;
@@ -177,6 +178,7 @@ impl Pipeline {
             registry: Arc::new(Registry::new(&repository, default_model)),
             stop,
             waits,
+            answers: answer_gauge::AnswerGauge::new(),
             metrics,
         };
         Ok(Self {

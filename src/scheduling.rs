@@ -22,7 +22,7 @@
 pub mod batcher;
 pub mod bucket;
 pub mod deadline;
-mod estimate;
+pub mod estimate;
 pub mod event;
 mod fair;
 mod line;
@@ -33,6 +33,7 @@ mod shelf;
 pub use batcher::{Batcher, Completions, Config, Full, Stages, Ticket, Worker, completions};
 pub use bucket::BatchBucket;
 pub use deadline::Deadline;
+pub use estimate::Estimate;
 pub use event::{
     Action, Arrival, Event, InstanceKey, ModelKey, Outcome, Placement, Priority, RequestId, Share,
     SourceKey, StreamKey,

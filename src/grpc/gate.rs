@@ -111,7 +111,7 @@ impl Gate {
             Ok(caller) => caller,
             Err(error) => return refuse(&error),
         };
-        if let Err(error) = self.detector.opens(&caller) {
+        if let Err(error) = self.detector.opens(&caller, deadline) {
             return refuse(&error.into());
         }
         let replies: Replies = parts.extensions.get().cloned().unwrap_or_default();

@@ -11,12 +11,12 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use super::caller::{Caller, Source};
-use crate::scheduling::{Priority, SourceKey};
+use crate::scheduling::{Deadline, ModelKey, Priority, SourceKey};
 
 /// The bounds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,7 +75,29 @@ struct Room {
 struct Share {
     key: SourceKey,
     taken: Taken,
+    turned_away: TurnedAway,
 }
+
+/// What a source was last told about deadlines that cannot be met. What it asks next would be told the same, for so
+/// long, and need not be read.
+#[derive(Debug, Default, Clone, Copy)]
+enum TurnedAway {
+    #[default]
+    Nothing,
+    /// A request for this model, this urgent and with so much time, was too late; one that has no more of either is
+    /// likely to be until then.
+    Last {
+        model: ModelKey,
+        priority: Priority,
+        left: Duration,
+        until: Instant,
+    },
+    /// The source asks for several models: which one a request is for is only known when it is read.
+    Several,
+}
+
+/// What is told of one request holds for others no longer than this: somebody may leave the line at any time.
+const TURNED_AWAY_FOR: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Taken {
@@ -146,6 +168,53 @@ impl Admission {
         room.check(&self.state.config, caller, least).is_ok()
     }
 
+    /// A request of the caller's with this deadline came too late to be answered, and would have, until later.
+    pub(super) fn turn_away(
+        &self,
+        caller: &Caller,
+        asked: ModelKey,
+        deadline: Deadline,
+        retry_after: Duration,
+    ) {
+        let now = Instant::now();
+        let mut room = self.state.lock();
+        let Some(share) = room.sources.get_mut(&caller.source) else {
+            return;
+        };
+        let left = deadline.instant().map_or(Duration::MAX, |instant| {
+            instant.saturating_duration_since(now)
+        });
+        share.turned_away = match share.turned_away {
+            TurnedAway::Several => TurnedAway::Several,
+            TurnedAway::Last { model, .. } if model != asked => TurnedAway::Several,
+            _ => TurnedAway::Last {
+                model: asked,
+                priority: caller.priority,
+                left,
+                until: now + retry_after.min(TURNED_AWAY_FOR),
+            },
+        };
+    }
+
+    /// Whether a request of the caller's with this deadline would be told the same as the last one, and when it would
+    /// not.
+    pub(super) fn turns_away(&self, caller: &Caller, deadline: Deadline) -> Option<Duration> {
+        let now = Instant::now();
+        let room = self.state.lock();
+        let TurnedAway::Last {
+            priority,
+            left,
+            until,
+            ..
+        } = room.sources.get(&caller.source)?.turned_away
+        else {
+            return None;
+        };
+        let has = deadline.instant()?.saturating_duration_since(now);
+        let no_better = has <= left && caller.priority >= priority;
+        (no_better && now < until).then(|| until - now)
+    }
+
     /// Requests that hold a permit.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> u64 {
@@ -203,7 +272,13 @@ impl Room {
         let key = SourceKey(self.next_key);
         self.next_key += 1;
         let taken = more;
-        self.sources.insert(source.clone(), Share { key, taken });
+        let turned_away = TurnedAway::Nothing;
+        let share = Share {
+            key,
+            taken,
+            turned_away,
+        };
+        self.sources.insert(source.clone(), share);
         key
     }
 
@@ -247,6 +322,11 @@ impl AdmissionPermit {
     /// What it is for, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Who was given it.
+    pub(super) fn caller(&self) -> &Caller {
+        &self.caller
     }
 
     /// How urgent the caller said that it is.
@@ -372,6 +452,33 @@ mod tests {
         assert_eq!(batch.len(), 50);
         let interactive = all_it_gets(&admission, &named("people", Priority::Interactive));
         assert!(interactive.len() > 40, "{}", interactive.len());
+    }
+
+    #[test]
+    fn what_a_source_was_told_of_one_request_holds_for_its_like_and_not_for_others() {
+        let admission = admission(10, 100);
+        let caller = named("a", Priority::Interactive);
+        let _permit = admission.admit(&caller, 1).unwrap();
+        let in_ms = |ms| Deadline::after(Instant::now(), Duration::from_millis(ms));
+        let away = |caller: &Caller, ms| admission.turns_away(caller, in_ms(ms)).is_some();
+        assert!(!away(&caller, 50));
+        let long = Duration::from_secs(60);
+        admission.turn_away(&caller, ModelKey(1), in_ms(10_000), long);
+        assert!(away(&caller, 5_000));
+        assert!(!away(&caller, 20_000), "it has more time");
+        let mut batch = caller.clone();
+        batch.priority = Priority::Batch;
+        assert!(away(&batch, 5_000), "it is less urgent");
+        admission.turn_away(&batch, ModelKey(1), in_ms(10_000), long);
+        assert!(!away(&caller, 5_000), "it is more urgent");
+        assert!(admission.turns_away(&caller, Deadline::NEVER).is_none());
+        assert!(
+            !away(&named("b", Priority::Interactive), 50),
+            "somebody else"
+        );
+        // Which model the next is for is only known when it is read.
+        admission.turn_away(&caller, ModelKey(2), in_ms(10_000), long);
+        assert!(!away(&caller, 5_000));
     }
 
     #[test]

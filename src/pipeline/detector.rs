@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::admission::{Admission, AdmissionPermit, Overloaded};
+use super::answer_gauge::AnswerGauge;
 use super::caller::Caller;
 use super::error::DetectError;
 use super::metrics::Metrics;
@@ -28,6 +29,7 @@ pub struct Detector {
     pub(super) registry: Arc<Registry>,
     pub(super) stop: CancellationToken,
     pub(super) waits: WaitGauge,
+    pub(super) answers: AnswerGauge,
     pub(super) metrics: Metrics,
 }
 
@@ -37,13 +39,17 @@ impl Detector {
     /// Says before a message is read whether there is any sense in reading it.
     ///
     /// # Errors
-    /// [`DetectError::Draining`] and [`DetectError::Overloaded`].
-    pub fn opens(&self, caller: &Caller) -> Result<(), DetectError> {
+    /// [`DetectError::Draining`], [`DetectError::Overloaded`], and [`DetectError::DeadlineInfeasible`] when the same
+    /// source was just told so about no less time.
+    pub fn opens(&self, caller: &Caller, deadline: Deadline) -> Result<(), DetectError> {
         if self.stop.is_cancelled() {
             return Err(DetectError::Draining);
         }
         if !self.admission.has_room(caller) {
             return Err(self.overloaded());
+        }
+        if let Some(retry_after) = self.admission.turns_away(caller, deadline) {
+            return Err(DetectError::DeadlineInfeasible { retry_after });
         }
         Ok(())
     }
@@ -133,6 +139,7 @@ impl Detector {
             stream: StreamKey::CALLS,
         };
         let priority = permit.priority();
+        let caller = permit.caller().clone();
         let (answer, answered) = oneshot::channel();
         let key = model.key;
         let waiting = Waiting {
@@ -152,7 +159,8 @@ impl Detector {
             model: key,
             share,
             priority,
-            deadline: request.deadline,
+            // To have run by then is not enough.
+            deadline: request.deadline.earlier(self.answers.at_most()),
             payload: waiting,
         };
         let Ok(ticket) = self.batcher.arrive(arrival) else {
@@ -168,6 +176,18 @@ impl Detector {
             },
         };
         ticket.answered();
+        if let Ok(Ok(found)) = &answer {
+            let run_by = found
+                .timings
+                .total
+                .saturating_sub(found.timings.postprocess);
+            self.answers
+                .record(received.elapsed().saturating_sub(run_by));
+        }
+        if let Ok(Err(DetectError::DeadlineInfeasible { retry_after })) = &answer {
+            self.admission
+                .turn_away(&caller, key, request.deadline, *retry_after);
+        }
         // A request that is let go without an answer met a fault of ours, which has been logged there.
         answer.unwrap_or(Err(DetectError::Panicked { stage: "schedule" }))
     }

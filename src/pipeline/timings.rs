@@ -54,6 +54,11 @@ impl Received {
         Self { at: Instant::now() }
     }
 
+    /// Since then.
+    pub(super) fn elapsed(self) -> Duration {
+        self.at.elapsed()
+    }
+
     /// Preprocessing began at `began` and is done now.
     pub(super) fn preprocessed(self, began: Instant) -> Preprocessed {
         let now = Instant::now();

@@ -22,6 +22,15 @@ impl Deadline {
         Self(now.checked_add(timeout))
     }
 
+    /// So much earlier.
+    pub fn earlier(self, by: Duration) -> Self {
+        // An instant before the clock's first is as past as any.
+        Self(
+            self.0
+                .map(|instant| instant.checked_sub(by).unwrap_or(instant)),
+        )
+    }
+
     /// The instant, if there is one.
     pub fn instant(self) -> Option<Instant> {
         self.0

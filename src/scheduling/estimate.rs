@@ -17,7 +17,7 @@ const BOUND: f64 = 3.0;
 
 /// A running mean and mean deviation of a positive quantity, in whatever unit it is fed.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Estimate {
+pub struct Estimate {
     mean: f64,
     deviation: f64,
     samples: u32,
@@ -27,14 +27,14 @@ pub(super) struct Estimate {
 
 impl Estimate {
     /// Nothing is known.
-    pub(super) const UNKNOWN: Estimate = Estimate {
+    pub const UNKNOWN: Estimate = Estimate {
         mean: 0.0,
         deviation: 0.0,
         samples: 0,
     };
 
     /// Known from elsewhere, by measurement.
-    pub(super) fn measured(mean: f64) -> Self {
+    pub fn measured(mean: f64) -> Self {
         Self {
             mean,
             deviation: 0.0,
@@ -43,7 +43,7 @@ impl Estimate {
     }
 
     /// Takes in a sample; one that is not finite is passed over.
-    pub(super) fn observe(&mut self, sample: f64) {
+    pub fn observe(&mut self, sample: f64) {
         if !sample.is_finite() {
             return;
         }
@@ -64,22 +64,22 @@ impl Estimate {
     }
 
     /// Whether decisions may rest on it.
-    pub(super) fn is_known(&self) -> bool {
+    pub fn is_known(&self) -> bool {
         self.samples >= KNOWN
     }
 
     /// What it usually is; zero while nothing is known.
-    pub(super) fn mean(&self) -> f64 {
+    pub fn mean(&self) -> f64 {
         self.mean
     }
 
     /// What it is at most, but for one time in a hundred or so.
-    pub(super) fn upper(&self) -> f64 {
+    pub fn upper(&self) -> f64 {
         self.mean + BOUND * self.deviation
     }
 
     /// What it is at least, likewise.
-    pub(super) fn lower(&self) -> f64 {
+    pub fn lower(&self) -> f64 {
         self.mean - BOUND * self.deviation
     }
 }
