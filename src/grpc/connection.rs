@@ -41,6 +41,9 @@ const MAX_HEADERS_READ: u32 = 2 << 20;
 /// the sender nothing; a client that gives up a thousand calls at once is none.
 const MAX_PENDING_RESETS: usize = 1_024;
 
+/// A timer of no time at all is none.
+const SHORTEST_LOOK: Duration = Duration::from_millis(1);
+
 /// Quiet connections are pinged, so that a peer that vanished does not stay for ever.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(60);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -122,7 +125,7 @@ pub(super) async fn serve(
     let mut connection = pin!(connection);
 
     // Twice in that time, so that nobody has more than half of it too much.
-    let mut look = tokio::time::interval(config.handshake_timeout / 2);
+    let mut look = tokio::time::interval((config.handshake_timeout / 2).max(SHORTEST_LOOK));
     let mut age = pin!(sleep_or_never(jittered(config.max_age)));
     let mut cut = pin!(sleep_or_never(None));
     let (mut finishing, mut aged) = (false, false);

@@ -1,0 +1,169 @@
+//! Bounds, shares of them, and what was told once.
+
+use super::*;
+
+fn admission(max_requests: usize, max_bytes: u64) -> Admission {
+    Admission::new(Config {
+        max_wait: Duration::ZERO,
+        max_requests,
+        max_bytes,
+    })
+}
+
+fn anybody() -> Caller {
+    Caller::default()
+}
+
+fn named(name: &str, priority: Priority) -> Caller {
+    Caller {
+        source: Source::Named(name.into()),
+        priority,
+    }
+}
+
+/// As many permits as `caller` gets.
+fn all_it_gets(admission: &Admission, caller: &Caller) -> Vec<AdmissionPermit> {
+    std::iter::from_fn(|| admission.admit(caller, 1).ok()).collect()
+}
+
+#[test]
+fn one_alone_gets_nearly_everything_and_somebody_else_still_gets_in() {
+    let admission = admission(90, 10_000);
+    let greedy = all_it_gets(&admission, &named("greedy", Priority::Interactive));
+    assert_eq!(greedy.len(), 80);
+    let modest = all_it_gets(&admission, &named("modest", Priority::Interactive));
+    assert!(modest.len() >= 8, "{}", modest.len());
+}
+
+#[test]
+fn the_longest_share_is_refused_first() {
+    let admission = admission(90, 10_000);
+    let mut greedy = all_it_gets(&admission, &named("greedy", Priority::Interactive));
+    let modest = all_it_gets(&admission, &named("modest", Priority::Interactive));
+    // Room is made, by the greedy one. It does not get it back.
+    greedy.truncate(70);
+    assert!(
+        admission
+            .admit(&named("greedy", Priority::Interactive), 1)
+            .is_ok()
+    );
+    greedy.truncate(60);
+    let more = all_it_gets(&admission, &named("modest", Priority::Interactive));
+    assert!(modest.len() + more.len() > 15);
+}
+
+#[test]
+fn sixteen_greedy_sources_get_much_the_same() {
+    let admission = admission(512, 100_000);
+    let callers: Vec<Caller> = (0..16)
+        .map(|n| named(&n.to_string(), Priority::Interactive))
+        .collect();
+    let mut held: Vec<Vec<AdmissionPermit>> = callers.iter().map(|_| Vec::new()).collect();
+    for _ in 0..600 {
+        for (caller, held) in callers.iter().zip(&mut held) {
+            held.extend(admission.admit(caller, 1).ok());
+        }
+    }
+    let counts: Vec<usize> = held.iter().map(Vec::len).collect();
+    assert!(
+        counts.iter().all(|count| (30..=33).contains(count)),
+        "{counts:?}"
+    );
+}
+
+#[test]
+fn batch_work_is_refused_before_interactive_work_is() {
+    let admission = admission(100, 10_000);
+    let batch = all_it_gets(&admission, &named("batch", Priority::Batch));
+    assert_eq!(batch.len(), 50);
+    let interactive = all_it_gets(&admission, &named("people", Priority::Interactive));
+    assert!(interactive.len() > 40, "{}", interactive.len());
+}
+
+#[test]
+fn what_a_source_was_told_of_one_request_holds_for_its_like_and_not_for_others() {
+    let admission = admission(10, 100);
+    let caller = named("a", Priority::Interactive);
+    let _permit = admission.admit(&caller, 1).unwrap();
+    let in_ms = |ms| Deadline::after(Instant::now(), Duration::from_millis(ms));
+    let away = |caller: &Caller, ms| admission.turns_away(caller, in_ms(ms)).is_some();
+    assert!(!away(&caller, 50));
+    let long = Duration::from_secs(60);
+    admission.turn_away(&caller, ModelKey(1), in_ms(10_000), long);
+    assert!(away(&caller, 5_000));
+    assert!(!away(&caller, 20_000), "it has more time");
+    let mut batch = caller.clone();
+    batch.priority = Priority::Batch;
+    assert!(away(&batch, 5_000), "it is less urgent");
+    admission.turn_away(&batch, ModelKey(1), in_ms(10_000), long);
+    assert!(!away(&caller, 5_000), "it is more urgent");
+    assert!(admission.turns_away(&caller, Deadline::NEVER).is_none());
+    assert!(
+        !away(&named("b", Priority::Interactive), 50),
+        "somebody else"
+    );
+    // Which model the next is for is only known when it is read.
+    admission.turn_away(&caller, ModelKey(2), in_ms(10_000), long);
+    assert!(!away(&caller, 5_000));
+}
+
+#[test]
+fn a_source_is_forgotten_with_its_last_permit_and_its_name_is_not_used_again() {
+    let admission = admission(10, 100);
+    let first = admission.admit(&anybody(), 1).unwrap();
+    let second = admission.admit(&anybody(), 1).unwrap();
+    let key = first.source();
+    assert_eq!(second.source(), key);
+    drop((first, second));
+    assert!(admission.state.lock().sources.is_empty());
+    assert_ne!(admission.admit(&anybody(), 1).unwrap().source(), key);
+}
+
+#[test]
+fn requests_beyond_the_count_are_refused_until_one_leaves() {
+    let admission = admission(2, 1_000);
+    let first = admission.admit(&anybody(), 1).unwrap();
+    let _second = admission.admit(&anybody(), 1).unwrap();
+    assert_eq!(admission.admit(&anybody(), 1).unwrap_err(), Overloaded);
+    drop(first);
+    assert!(admission.admit(&anybody(), 1).is_ok());
+}
+
+#[test]
+fn requests_beyond_the_bytes_are_refused_and_take_no_place() {
+    let admission = admission(10, 100);
+    let _first = admission.admit(&anybody(), 60).unwrap();
+    assert_eq!(admission.admit(&anybody(), 41).unwrap_err(), Overloaded);
+    assert_eq!(admission.waiting(), 1);
+    let second = admission.admit(&anybody(), 40).unwrap();
+    drop(second);
+    assert_eq!(
+        admission.admit(&anybody(), u64::MAX).unwrap_err(),
+        Overloaded
+    );
+    assert_eq!(admission.waiting(), 1);
+}
+
+#[test]
+fn a_permit_grows_only_as_far_as_there_is_room_and_gives_back_what_it_grew_to() {
+    let admission = admission(10, 100);
+    let mut permit = admission.admit(&anybody(), 10).unwrap();
+    permit.resize(90).unwrap();
+    assert_eq!(permit.resize(101).unwrap_err(), Overloaded);
+    assert!(admission.admit(&anybody(), 11).is_err());
+    permit.resize(5).unwrap();
+    let other = admission.admit(&anybody(), 95).unwrap();
+    drop((permit, other));
+    assert!(admission.admit(&anybody(), 100).is_ok());
+}
+
+#[test]
+fn there_is_room_until_either_bound_is_reached() {
+    let by_count = admission(1, 100);
+    assert!(by_count.has_room(&anybody()));
+    let _one = by_count.admit(&anybody(), 1).unwrap();
+    assert!(!by_count.has_room(&anybody()));
+    let by_bytes = admission(10, 100);
+    let _all = by_bytes.admit(&anybody(), 100).unwrap();
+    assert!(!by_bytes.has_room(&anybody()));
+}
