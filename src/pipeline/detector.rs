@@ -18,7 +18,7 @@ use super::request::{DetectRequest, Detections};
 use super::stages::{Call, Waiting};
 use super::timings::Received;
 use super::wait_gauge::WaitGauge;
-use crate::scheduling::{Arrival, Batcher, Deadline, Share, StreamKey};
+use crate::scheduling::{Arrival, Batcher, Deadline, Outcome, Share, StreamKey};
 
 /// Answers requests. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -49,6 +49,7 @@ impl Detector {
             return Err(self.overloaded());
         }
         if let Some(retry_after) = self.admission.turns_away(caller, deadline) {
+            self.metrics.let_go(Outcome::Infeasible { retry_after });
             return Err(DetectError::DeadlineInfeasible { retry_after });
         }
         Ok(())

@@ -53,17 +53,17 @@ impl Metrics {
         let metrics = Self::default();
         registry.register(
             "requests_admitted",
-            "Requests admitted to the line",
+            "Requests handed to the scheduler, those it refuses on arrival included",
             metrics.admitted.clone(),
         );
         registry.register(
             "requests_refused",
-            "Requests refused because the line was full",
+            "Requests refused for want of room, for them or for their reply",
             metrics.refused.clone(),
         );
         registry.register(
             "requests_let_go",
-            "Admitted requests let go before they ran",
+            "Requests let go before they ran, those refused because they would be late included",
             metrics.let_go.clone(),
         );
         registry.register(
