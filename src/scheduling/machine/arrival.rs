@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::margin::Margin;
 use super::{Machine, Stage, Tracked};
 use crate::scheduling::deadline::Deadline;
-use crate::scheduling::event::{Action, Arrival, Outcome, Priority};
+use crate::scheduling::event::{Action, Arrival, ModelKey, Outcome, Priority};
 use crate::scheduling::line::{Cost, Place, Waiting};
 
 /// Nobody need come back sooner: forecasts are no finer than this.
@@ -45,7 +45,12 @@ impl<W, R> Machine<W, R> {
         if priority == Priority::Interactive {
             self.demands.offered(model, share.source, cost.device, now);
         }
-        if let Err(retry_after) = self.foresee(place, cost, now) {
+        // What has no deadline was promised nothing that the margin would have to keep.
+        let stretch = match deadline == Deadline::NEVER {
+            true => 1.0,
+            false => self.stretch(model, now),
+        };
+        if let Err(retry_after) = self.foresee(place, cost, stretch, now) {
             let outcome = Outcome::Infeasible { retry_after };
             actions.push(Action::DropWaiting(payload, outcome));
             return;
@@ -71,18 +76,30 @@ impl<W, R> Machine<W, R> {
         );
     }
 
-    /// Whether a request that comes to `place` now will have run when it is due.
+    /// By how much forecasts of a model's line are stretched, so that what is let in is in time.
+    fn stretch(&self, model: ModelKey, now: Instant) -> f64 {
+        let margin = self.models.get(&model).and_then(|model| model.margin);
+        margin.map_or(1.0, |margin| margin.stretch(now))
+    }
+
+    /// Whether a request that comes to `place` now will have run when it is due, with a line that is `stretch` times as long.
     ///
     /// # Errors
     /// How long after it is due, when that is too late.
-    pub(super) fn foresee(&self, place: Place, cost: Cost, now: Instant) -> Result<(), Duration> {
+    fn foresee(
+        &self,
+        place: Place,
+        cost: Cost,
+        stretch: f64,
+        now: Instant,
+    ) -> Result<(), Duration> {
         let left = place.due.saturating_duration_since(now).as_secs_f64();
-        match self.forecast_last(place, cost, now) {
+        match self.forecast_last(place, cost, stretch, now) {
             None => return Ok(()),
             Some(last) if last.finished <= left => return Ok(()),
             Some(_) => {}
         }
-        let Some(forecast) = self.forecast_turn(place, cost, now) else {
+        let Some(forecast) = self.forecast_turn(place, cost, stretch, now) else {
             return Ok(());
         };
         let late = forecast.finished - left;

@@ -60,13 +60,27 @@ impl<W, R> Machine<W, R> {
     }
 
     /// When a request that comes to `place` now would have run, if all who wait went before it. Cheap.
-    pub(super) fn forecast_last(&self, place: Place, cost: Cost, now: Instant) -> Option<Forecast> {
-        self.forecast(place, cost, now, |model| self.line.cost(model))
+    ///
+    /// The line is taken for `stretch` times as long as it is known to be.
+    pub(super) fn forecast_last(
+        &self,
+        place: Place,
+        cost: Cost,
+        stretch: f64,
+        now: Instant,
+    ) -> Option<Forecast> {
+        self.forecast(place, cost, stretch, now, |model| self.line.cost(model))
     }
 
     /// When a request that comes to `place` now would have run, by its share's turn. Looks at every share.
-    pub(super) fn forecast_turn(&self, place: Place, cost: Cost, now: Instant) -> Option<Forecast> {
-        self.forecast(place, cost, now, |model| {
+    pub(super) fn forecast_turn(
+        &self,
+        place: Place,
+        cost: Cost,
+        stretch: f64,
+        now: Instant,
+    ) -> Option<Forecast> {
+        self.forecast(place, cost, stretch, now, |model| {
             self.line.ahead(model, place, cost)
         })
     }
@@ -76,6 +90,7 @@ impl<W, R> Machine<W, R> {
         &self,
         place: Place,
         cost: Cost,
+        stretch: f64,
         now: Instant,
         ahead: impl Fn(ModelKey) -> Cost,
     ) -> Option<Forecast> {
@@ -96,7 +111,6 @@ impl<W, R> Machine<W, R> {
                 .filter_map(|key| self.instances.get(key))
         };
         let each = self.device_seconds(model);
-        let stretch = model.margin.map_or(1.0, |margin| margin.stretch(now));
         let in_line = stretch * own_device / each.max(f64::MIN_POSITIVE);
         let ahead_of_it = model.shelf.taken() as f64 + in_line;
         let device = self.device_start(model, ahead_of_it, now);

@@ -172,6 +172,27 @@ fn a_request_without_a_deadline_may_wait_as_long_as_the_policy_says() {
 }
 
 #[test]
+fn forecasts_that_were_wrong_do_not_shorten_the_line_of_those_without_a_deadline() {
+    let mut script = learned();
+    let now = script.now_ms;
+    // Let in, and late: the machine takes the line for longer than it is.
+    for id in 100..140 {
+        script.arrive(id, Some(now + 450));
+    }
+    script.at(now + 1_000).send(Event::Tick);
+    let model = script.machine.models.values().next().unwrap();
+    let stretch = model.margin.unwrap().stretch(Instant::now());
+    assert!(stretch > 2.0, "{stretch}");
+    let mut let_in = 0;
+    for id in 1_000..2_000 {
+        let actions = script.arrive(id, None);
+        let refused = |action: &Action<u64, u64>| matches!(action, Action::DropWaiting(..));
+        let_in += usize::from(!actions.iter().any(refused));
+    }
+    assert!(let_in > 850, "{let_in}");
+}
+
+#[test]
 fn at_a_cold_start_nothing_is_refused_on_a_guess() {
     let mut script = Script::with_instances(1, 1, &[(1, 10)]);
     for id in 0..100 {
