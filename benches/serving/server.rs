@@ -30,6 +30,11 @@ const HEALTH_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Server {
     pub(crate) fn start(repository: &Path, model: &str) -> Self {
+        Self::start_with(repository, model, &[])
+    }
+
+    /// The same with settings as environment variables. Other models may still be loading.
+    pub(crate) fn start_with(repository: &Path, model: &str, settings: &[(&str, &str)]) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_detectd"))
             .args([
                 "serve",
@@ -42,6 +47,7 @@ impl Server {
             ])
             .arg("--models")
             .arg(repository)
+            .envs(settings.iter().copied())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
