@@ -31,8 +31,8 @@ use detectd::device::{
 };
 use detectd::model::Device;
 use detectd::scheduling::{
-    Arrival, Batcher, Completions, Config, Deadline, InstanceKey, ModelKey, Outcome, Placement,
-    Policy, Priority, RequestId, Share, SourceKey, Stages, StreamKey, completions,
+    Arrival, Batcher, Completions, Config, Deadline, InstanceKey, Kind, ModelKey, Outcome,
+    Placement, Policy, Priority, RequestId, Share, SourceKey, Stages, StreamKey, completions,
 };
 use detectd::tensor::{DType, Tensor};
 use tokio::sync::oneshot;
@@ -206,6 +206,7 @@ async fn run(devices: u32, batch: usize, latency: Duration, length: Duration) ->
                         stream: StreamKey::CALLS,
                     },
                     priority: Priority::Interactive,
+                    kind: Kind::Call,
                     deadline: Deadline::after(Instant::now(), Duration::from_secs(60)),
                     payload: answer,
                 };

@@ -7,7 +7,7 @@
 //! | [`gate`] | what is decided on a call's headers |
 //! | [`request_id`], [`deadline`], [`caller`] | some of those headers |
 //! | [`body`], [`reply`] | a message's size, known before it is held; a reply's, until it is taken |
-//! | [`unary`] | `DetectionService` |
+//! | [`unary`], [`stream`] | `DetectionService` |
 //! | [`convert`] | the contract's messages from and to the project's types |
 //! | [`error`], [`status`] | what can go wrong, and what of it goes over the wire |
 //! | [`health`] | `grpc.health.v1` |
@@ -31,6 +31,7 @@ pub mod pb;
 mod reply;
 mod request_id;
 mod status;
+pub mod stream;
 mod unary;
 
 use std::sync::Arc;
@@ -70,6 +71,8 @@ pub struct Config {
     pub source_header: String,
     /// What a connection may do.
     pub connection: connection::Config,
+    /// What a stream may do.
+    pub stream: stream::Config,
 }
 
 impl Default for Config {
@@ -81,6 +84,7 @@ impl Default for Config {
             reflection: true,
             source_header: String::new(),
             connection: connection::Config::default(),
+            stream: stream::Config::default(),
         }
     }
 }
@@ -121,7 +125,12 @@ pub async fn serve(
         .send_compressed(CompressionEncoding::Gzip);
     let kept = tokio::spawn(health.keep(shutdown.draining.clone(), shutdown.stop.clone()));
 
-    let detection = DetectionServiceServer::new(unary::Service::new(detector.clone()))
+    let streams = stream::Limits {
+        config: config.stream.clone(),
+        message_patience: config.connection.message_patience,
+        max_message_size: config.max_message_size as u64,
+    };
+    let detection = DetectionServiceServer::new(unary::Service::new(detector.clone(), streams))
         .max_decoding_message_size(config.max_message_size)
         .max_encoding_message_size(config.max_message_size)
         .accept_compressed(CompressionEncoding::Gzip)

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`detector`] | the use case, called by every door |
 //! | [`request`], [`error`] | what goes in and comes out |
+//! | [`stream`], [`claim`] | frames in their order, and which of them are replaced |
 //! | [`admission`], [`caller`] | how many requests may wait, and whose |
 //! | [`registry`], [`served`] | which models are served, and what a request needs of one |
 //! | [`loader`], [`placement`] | how a model and its instances are loaded and warmed, on which devices |
@@ -20,6 +21,7 @@
 pub mod admission;
 mod answer_gauge;
 pub mod caller;
+mod claim;
 pub mod cpu_pool;
 pub mod detector;
 pub mod error;
@@ -33,6 +35,7 @@ pub mod registry;
 pub mod request;
 mod served;
 mod stages;
+pub mod stream;
 mod supervisor;
 pub mod timings;
 mod wait_gauge;
@@ -58,6 +61,10 @@ pub use request::{
     DetectOptions, DetectRequest, Detection, Detections, EffectiveOptions, Image, ModelRef,
     RawImage,
 };
+pub use stream::{
+    DropReason, FrameAnswer, FrameOutcome, FramePolicy, FrameRequest, FrameStream, StreamRequest,
+    StreamTerms,
+};
 pub use timings::Timings;
 
 use crate::device::{EngineSource, Picture};
@@ -82,6 +89,8 @@ pub struct Config {
     pub admission: admission::Config,
     /// The threads that decode.
     pub cpu: cpu_pool::Config,
+    /// What streams may hold.
+    pub streams: stream::Config,
     /// What is refused from a picture's header.
     pub decode: DecodeLimits,
     /// What becomes of instances that fail.
@@ -179,6 +188,7 @@ impl Pipeline {
             stop,
             waits,
             answers: answer_gauge::AnswerGauge::new(),
+            streams: stream::Streams::new(config.streams.clone()),
             metrics,
         };
         Ok(Self {

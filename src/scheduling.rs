@@ -35,7 +35,7 @@ pub use bucket::BatchBucket;
 pub use deadline::Deadline;
 pub use estimate::Estimate;
 pub use event::{
-    Action, Arrival, Event, InstanceKey, ModelKey, Outcome, Placement, Priority, RequestId, Share,
-    SourceKey, StreamKey,
+    Action, Arrival, Event, InstanceKey, Kind, ModelKey, Outcome, Placement, Priority, RequestId,
+    Share, SourceKey, StreamKey,
 };
 pub use machine::{Machine, Policy};

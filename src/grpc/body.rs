@@ -5,9 +5,13 @@
 //! many bytes, which the handler finds in the [`PermitSlot`]. A message that is begun has to keep coming, a call
 //! of one message has one, and no wait for either outlasts the caller's deadline.
 //!
+//! A stream's messages are handed on one at a time, and a permit is waited for rather than refused: while there is no
+//! room nothing more is read, and HTTP/2 holds the sender back.
+//!
 //! The end of a call's only message is kept back until the caller has said that it was the only one: then the
 //! handler takes over at once, and nothing is inflated, or lies decoded, while somebody may still think about it.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -32,6 +36,9 @@ const PREFIX: usize = 5;
 /// caller below it holds a place in the line, and memory, that others could use.
 pub(super) const MIN_RATE: u64 = 16 << 10;
 
+/// A stream's first message is its config, which costs next to nothing and is not counted, up to so many bytes.
+const MAX_FREE: u64 = 16 << 10;
+
 /// What a body's messages are measured by.
 #[derive(Debug, Clone)]
 pub(super) struct MessageLimits {
@@ -41,9 +48,9 @@ pub(super) struct MessageLimits {
     pub(super) patience: Duration,
 }
 
-/// Where the guard leaves the permit that it took, for the handler.
+/// Where the guard leaves the permits that it took, one for each message in their order, for the handler.
 #[derive(Debug, Clone, Default)]
-pub(super) struct PermitSlot(Arc<Mutex<Option<AdmissionPermit>>>);
+pub(super) struct PermitSlot(Arc<Mutex<VecDeque<AdmissionPermit>>>);
 
 /// How many messages a call has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +70,6 @@ pub(super) struct Toll {
 }
 
 /// A body whose messages are looked at as they come.
-#[derive(Debug)]
 pub(super) struct GuardedBody {
     inner: Body,
     limits: MessageLimits,
@@ -72,10 +78,21 @@ pub(super) struct GuardedBody {
     toll: Option<Toll>,
     deadline: Option<Instant>,
     state: MessageState,
+    is_first: bool,
+    /// A stream's message is announced, and waits for a permit.
+    admitting: Option<Admitting>,
+    /// What has come behind the message that is being handed on.
+    rest: Bytes,
     /// The end of the only message.
     kept: Option<Bytes>,
     /// Armed while something is due and nothing more has come.
     timer: Option<Pin<Box<Sleep>>>,
+}
+
+/// A message of a stream that there is no room for yet.
+struct Admitting {
+    size: u64,
+    permit: Pin<Box<dyn Future<Output = AdmissionPermit> + Send>>,
 }
 
 /// How far into a message the body is.
@@ -111,13 +128,15 @@ impl MessageLimits {
 // === impl PermitSlot ===
 
 impl PermitSlot {
-    /// Takes the permit out; there is one once a message has come.
+    /// Takes the next permit out; there is one for each message that has come, but for a stream's config.
     pub(super) fn take(&self) -> Option<AdmissionPermit> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        let mut permits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        permits.pop_front()
     }
 
     fn put(&self, permit: AdmissionPermit) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(permit);
+        let mut permits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        permits.push_back(permit);
     }
 }
 
@@ -139,13 +158,19 @@ impl GuardedBody {
             toll,
             deadline: deadline.instant().map(Instant::from_std),
             state: MessageState::before(since),
+            is_first: true,
+            admitting: None,
+            rest: Bytes::new(),
             kept: None,
             timer: None,
         }
     }
 
-    /// Reads along in `data`.
-    fn follow(&mut self, mut data: &[u8]) -> Result<(), CallError> {
+    /// Reads along in `data`. Answers how many bytes of it may be handed on before more is looked at: of a stream,
+    /// those up to the end of a message, or to one that waits for a permit.
+    fn follow(&mut self, data: &[u8]) -> Result<usize, CallError> {
+        let all = data.len();
+        let mut data = data;
         while !data.is_empty() {
             match &mut self.state {
                 MessageState::Prefix { bytes, len, since } => {
@@ -157,6 +182,9 @@ impl GuardedBody {
                     if *len == PREFIX {
                         let [_, a, b, c, d] = *bytes;
                         self.begin(u64::from(u32::from_be_bytes([a, b, c, d])))?;
+                        if self.messages == Messages::Stream {
+                            return Ok(all - data.len());
+                        }
                     }
                 }
                 MessageState::Message { left, .. } => {
@@ -167,6 +195,9 @@ impl GuardedBody {
                         .unwrap_or_default();
                     if *left == 0 {
                         self.end();
+                        if self.messages == Messages::Stream {
+                            return Ok(all - data.len());
+                        }
                     }
                 }
                 MessageState::Ended { .. } => {
@@ -175,7 +206,7 @@ impl GuardedBody {
                 }
             }
         }
-        Ok(())
+        Ok(all)
     }
 
     /// A message of `size` bytes is announced.
@@ -187,8 +218,26 @@ impl GuardedBody {
             });
         }
         if let Some(toll) = &self.toll {
-            toll.slot.put(toll.detector.admit(&toll.caller, size)?);
+            match self.messages {
+                Messages::One => toll.slot.put(toll.detector.admit(&toll.caller, size)?),
+                Messages::Stream if self.is_first && size <= MAX_FREE => {}
+                Messages::Stream => {
+                    let permit = Box::pin(toll.detector.admit_frame(&toll.caller, size));
+                    self.is_first = false;
+                    self.admitting = Some(Admitting { size, permit });
+                    // Nothing is due from the peer meanwhile.
+                    self.state = MessageState::before(None);
+                    return Ok(());
+                }
+            }
         }
+        self.is_first = false;
+        self.start(size);
+        Ok(())
+    }
+
+    /// A message of `size` bytes begins.
+    fn start(&mut self, size: u64) {
         self.state = MessageState::Message {
             size,
             left: size,
@@ -197,7 +246,23 @@ impl GuardedBody {
         if size == 0 {
             self.end();
         }
-        Ok(())
+    }
+
+    /// Waits for the permit of a stream's message.
+    fn poll_admitted(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        let (Some(admitting), Some(toll)) = (&mut self.admitting, &self.toll) else {
+            return Poll::Ready(Ok(()));
+        };
+        match admitting.permit.as_mut().poll(context) {
+            Poll::Ready(permit) => {
+                toll.slot.put(permit);
+                let size = admitting.size;
+                self.admitting = None;
+                self.start(size);
+                Poll::Ready(Ok(()))
+            }
+            Poll::Pending => self.poll_late(context).map(Err),
+        }
     }
 
     /// A message is complete.
@@ -273,7 +338,14 @@ impl HttpBody for GuardedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = self.get_mut();
         loop {
-            let frame = match Pin::new(&mut this.inner).poll_frame(context) {
+            if let Err(error) = ready!(this.poll_admitted(context)) {
+                return Poll::Ready(Some(Err(status(&error))));
+            }
+            let polled = match this.rest.is_empty() {
+                true => Pin::new(&mut this.inner).poll_frame(context),
+                false => Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut this.rest))))),
+            };
+            let frame = match polled {
                 Poll::Ready(Some(Ok(frame))) => frame,
                 // The connection, or the caller's end of the call, has gone.
                 Poll::Ready(Some(Err(error))) => {
@@ -289,15 +361,18 @@ impl HttpBody for GuardedBody {
                     return Poll::Ready(Some(Err(status(&error))));
                 }
             };
-            let data = match frame.into_data() {
+            let mut data = match frame.into_data() {
                 Ok(data) => data,
                 // Requests have no trailers that would mean anything.
                 Err(_trailers) => continue,
             };
             let had_ended = matches!(this.state, MessageState::Ended { .. });
-            if let Err(error) = this.follow(&data) {
-                this.kept = None;
-                return Poll::Ready(Some(Err(status(&error))));
+            match this.follow(&data) {
+                Ok(now) => this.rest = data.split_off(now),
+                Err(error) => {
+                    this.kept = None;
+                    return Poll::Ready(Some(Err(status(&error))));
+                }
             }
             match this.state {
                 // An empty frame that only says that this was all.
@@ -309,7 +384,7 @@ impl HttpBody for GuardedBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.kept.is_none() && self.inner.is_end_stream()
+        self.kept.is_none() && self.rest.is_empty() && self.inner.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -3,6 +3,8 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+mod stream;
+
 use super::pb;
 use crate::model::{ModelVersion, Threshold};
 use crate::pipeline::{
@@ -14,6 +16,8 @@ use crate::vision::{
     BoundingBox, ColorSpace, DecodeError, ImageSize, PixelFormat, RawLayout, Rotation,
 };
 
+pub(super) use stream::{Terms, drop_reason, frame, started, stream_request};
+
 /// The most planes that a raw frame has. What a frame says of each is a list, and lists are cut short here.
 const MAX_PLANES: usize = 3;
 
@@ -24,13 +28,9 @@ pub(super) fn request(
     request: pb::DetectRequest,
     deadline: Deadline,
 ) -> Result<DetectRequest, DetectError> {
-    let image = match request.image.and_then(|image| image.source) {
-        Some(pb::image::Source::Encoded(encoded)) => Image::Encoded(encoded),
-        Some(pb::image::Source::Raw(raw)) => Image::Raw(raw_image(raw)?),
-        None => return Err(DetectError::Picture(DecodeError::Empty)),
-    };
+    let image = image(request.image)?;
     Ok(DetectRequest {
-        model: Some(request.model).filter(|name| !name.is_empty()),
+        model: model_name(request.model),
         version: version(&request.model_version)?,
         image,
         options: request
@@ -38,6 +38,18 @@ pub(super) fn request(
             .map_or_else(|| Ok(DetectOptions::default()), options)?,
         deadline,
     })
+}
+
+fn model_name(name: String) -> Option<String> {
+    Some(name).filter(|name| !name.is_empty())
+}
+
+fn image(image: Option<pb::Image>) -> Result<Image, DetectError> {
+    match image.and_then(|image| image.source) {
+        Some(pb::image::Source::Encoded(encoded)) => Ok(Image::Encoded(encoded)),
+        Some(pb::image::Source::Raw(raw)) => Ok(Image::Raw(raw_image(raw)?)),
+        None => Err(DetectError::Picture(DecodeError::Empty)),
+    }
 }
 
 fn version(text: &str) -> Result<Option<ModelVersion>, DetectError> {
@@ -196,7 +208,7 @@ pub(super) fn response(detections: Detections) -> pb::DetectResponse {
 }
 
 /// A row of ListModels.
-pub(super) fn model(status: &ModelStatus) -> pb::Model {
+pub(super) fn listed(status: &ModelStatus) -> pb::Model {
     let mut model = pb::Model {
         model: Some(pb::ModelRef {
             name: status.name.clone(),
@@ -287,7 +299,7 @@ fn timings(timings: &Timings) -> pb::Timings {
         total: Some(duration(timings.total)),
         batch_size: saturating(timings.batch_size),
         device: timings.device.to_string(),
-        order_wait: None,
+        order_wait: timings.order_wait.map(duration),
         tiles: 1,
     }
 }

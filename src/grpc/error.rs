@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use tonic::{Code, Status};
+use tonic_types::StatusExt;
+
 use crate::pipeline::DetectError;
 
 /// Why a call was not answered. `status` turns each into what goes over the wire.
@@ -45,4 +48,39 @@ pub enum CallError {
     /// A message is not what the contract says.
     #[error("the message cannot be read: {0}")]
     MalformedMessage(String),
+    /// A stream's messages are not in the order that the contract has.
+    #[error("{0}")]
+    InvalidStream(String),
+    /// A stream's answers were not taken.
+    #[error("the stream's answers were not taken for {} s", waited.as_secs_f32())]
+    SlowReader {
+        /// For how long it was waited.
+        waited: Duration,
+    },
+    /// Nothing was said on a stream.
+    #[error("no frame came on the stream for {} s, and none was in hand", waited.as_secs_f32())]
+    StreamIdle {
+        /// For how long it was waited.
+        waited: Duration,
+    },
+}
+
+/// A status without details is tonic's own, about a message that it could not read. That is the caller's fault, and
+/// never INTERNAL. `None` when there is nothing to reword.
+pub(super) fn unread(told: &Status, limit: u64) -> Option<CallError> {
+    if told.get_details_error_info().is_some() {
+        return None;
+    }
+    match told.code() {
+        Code::Internal | Code::Unknown | Code::InvalidArgument => {
+            Some(CallError::MalformedMessage(told.message().to_owned()))
+        }
+        // Inflated beyond the limit; how far beyond is not known, since it was stopped there.
+        Code::ResourceExhausted | Code::OutOfRange => Some(CallError::MessageTooLarge {
+            size: limit + 1,
+            limit,
+        }),
+        // Of a method or an encoding that is not served, tonic says all there is to say.
+        _ => None,
+    }
 }

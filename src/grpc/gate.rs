@@ -16,14 +16,13 @@ use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderName, Method, StatusCode, header};
 use tonic::{Code, Status};
-use tonic_types::StatusExt;
 use tracing::Instrument;
 
 use super::MAX_QUESTION;
 use super::body::{GuardedBody, MessageLimits, Messages, PermitSlot, Toll};
 use super::caller::{Peer, caller};
 use super::deadline;
-use super::error::CallError;
+use super::error::{CallError, unread};
 use super::health::SERVICE;
 use super::metrics::Metrics;
 use super::reply::{Replies, Reply, ReplyPermit};
@@ -111,7 +110,13 @@ impl Gate {
             Ok(caller) => caller,
             Err(error) => return refuse(&error),
         };
-        if let Err(error) = self.detector.opens(&caller, deadline) {
+        let is_stream = parts.uri.path().ends_with("/DetectStream");
+        // A stream waits for room, frame by frame.
+        let opens = match is_stream {
+            true => self.detector.opens_stream(),
+            false => self.detector.opens(&caller, deadline),
+        };
+        if let Err(error) = opens {
             return refuse(&error.into());
         }
         let replies: Replies = parts.extensions.get().cloned().unwrap_or_default();
@@ -120,7 +125,7 @@ impl Gate {
         parts.extensions.insert(caller.clone());
         parts.extensions.insert(slot.clone());
         // A stream may be quiet before its first message, as after it.
-        let messages = match parts.uri.path().ends_with("/DetectStream") {
+        let messages = match is_stream {
             true => Messages::Stream,
             false => Messages::One,
         };
@@ -136,6 +141,9 @@ impl Gate {
             return refuse(&self.detector.panicked("call").into());
         };
         let mut response = self.reword(response);
+        if is_stream {
+            return response.map(|body| Body::new(Reply::of_stream(body)));
+        }
         let Some(permit) = response.extensions_mut().remove::<ReplyPermit>() else {
             return response;
         };
@@ -146,25 +154,11 @@ impl Gate {
     /// A status without details is tonic's own, about a message that it could not read. That is the caller's
     /// fault, and never INTERNAL.
     fn reword(&self, response: Response) -> Response {
-        let Some(told) = response.extensions().get::<Status>() else {
-            return response;
-        };
-        if told.get_details_error_info().is_some() {
-            return response;
+        let told = response.extensions().get::<Status>();
+        match told.and_then(|told| unread(told, self.limits.max_size)) {
+            Some(error) => refuse(&error),
+            None => response,
         }
-        let error = match told.code() {
-            Code::Internal | Code::Unknown | Code::InvalidArgument => {
-                CallError::MalformedMessage(told.message().to_owned())
-            }
-            // Inflated beyond the limit; how far beyond is not known, since it was stopped there.
-            Code::ResourceExhausted | Code::OutOfRange => CallError::MessageTooLarge {
-                size: self.limits.max_size + 1,
-                limit: self.limits.max_size,
-            },
-            // Of a method or an encoding that is not served, tonic says all there is to say.
-            _ => return response,
-        };
-        refuse(&error)
     }
 }
 

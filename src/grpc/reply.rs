@@ -2,7 +2,8 @@
 //!
 //! HTTP/2 lets a peer ask and never open its window for the answer. The body is handed on in small pieces, so that
 //! hyper holds no more of it than the peer has room for, and the rest stays here, under a permit; the connection
-//! is cut when a reply is not taken in time.
+//! is cut when a reply is not taken in time. Of a stream only the pieces are made here: it counts what waits itself, and
+//! ends alone when its reader is slow (see [`super::stream`]).
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -49,8 +50,7 @@ struct Untaken {
 pub(super) struct Reply {
     inner: Body,
     rest: Bytes,
-    _permit: ReplyPermit,
-    _untaken: Untaken,
+    _counted: Option<(ReplyPermit, Untaken)>,
 }
 
 // === impl Replies ===
@@ -96,8 +96,16 @@ impl Reply {
         Self {
             inner,
             rest: Bytes::new(),
-            _permit: permit,
-            _untaken: replies.add(Instant::now() + time),
+            _counted: Some((permit, replies.add(Instant::now() + time))),
+        }
+    }
+
+    /// A stream's.
+    pub(super) fn of_stream(inner: Body) -> Self {
+        Self {
+            inner,
+            rest: Bytes::new(),
+            _counted: None,
         }
     }
 }

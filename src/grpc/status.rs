@@ -7,9 +7,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use prost::Message;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
-use tonic_types::{ErrorDetails, StatusExt};
+use tonic_types::{ErrorDetails, StatusExt, pb};
 
 use super::error::CallError;
 use crate::pipeline::DetectError;
@@ -31,6 +32,9 @@ pub(super) fn classify(error: &CallError) -> (Code, &'static str) {
         CallError::MessageStalled { .. } => (Code::DeadlineExceeded, "MESSAGE_STALLED"),
         CallError::CallNotEnded { .. } => (Code::DeadlineExceeded, "MESSAGE_STALLED"),
         CallError::MalformedMessage(_) => (Code::InvalidArgument, "MALFORMED_MESSAGE"),
+        CallError::InvalidStream(_) => (Code::InvalidArgument, "INVALID_STREAM"),
+        CallError::SlowReader { .. } => (Code::ResourceExhausted, "SLOW_READER"),
+        CallError::StreamIdle { .. } => (Code::DeadlineExceeded, "STREAM_IDLE"),
     }
 }
 
@@ -55,6 +59,7 @@ fn classify_detect(error: &DetectError) -> (Code, &'static str) {
         ),
         DetectError::Overloaded { .. } => (Code::ResourceExhausted, "QUEUE_FULL"),
         DetectError::DeadlineInfeasible { .. } => (Code::ResourceExhausted, "DEADLINE_INFEASIBLE"),
+        DetectError::TooManyStreams { .. } => (Code::ResourceExhausted, "TOO_MANY_STREAMS"),
         DetectError::DeadlineExceeded => (Code::DeadlineExceeded, "DEADLINE_EXCEEDED"),
         DetectError::Draining => (Code::Unavailable, "DRAINING"),
         DetectError::Inference(_)
@@ -97,6 +102,12 @@ pub(super) fn status(error: &CallError) -> Status {
     Status::with_error_details_and_metadata(code, text, details, trailers)
 }
 
+/// The same for a frame alone, inside a stream that goes on.
+pub(super) fn frame_status(error: &CallError) -> pb::Status {
+    // A status carries this very message in its trailers.
+    pb::Status::decode(status(error).details()).unwrap_or_default()
+}
+
 /// The numbers and names in an error's text, for programs.
 fn metadata(error: &CallError) -> HashMap<String, String> {
     let pairs: Vec<(&str, String)> = match error {
@@ -114,7 +125,11 @@ fn metadata(error: &CallError) -> HashMap<String, String> {
                 .chain(size)
                 .collect()
         }
-        CallError::CallNotEnded { .. } | CallError::MalformedMessage(_) => Vec::new(),
+        CallError::CallNotEnded { .. }
+        | CallError::MalformedMessage(_)
+        | CallError::InvalidStream(_)
+        | CallError::SlowReader { .. }
+        | CallError::StreamIdle { .. } => Vec::new(),
     };
     let owned = |(key, value): (&str, String)| (key.to_owned(), clip(&value, MAX_VALUE));
     pairs.into_iter().map(owned).collect()
@@ -149,6 +164,7 @@ fn detect_metadata(error: &DetectError) -> Vec<(&'static str, String)> {
         | DetectError::DeadlineInfeasible { retry_after } => {
             vec![("retry_after_ms", millis(*retry_after))]
         }
+        DetectError::TooManyStreams { limit } => vec![("limit", limit.to_string())],
         DetectError::NoDefaultModel { .. }
         | DetectError::Picture(_)
         | DetectError::DeadlineExceeded

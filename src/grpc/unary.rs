@@ -1,21 +1,19 @@
-//! `detectd.v1.DetectionService`, the calls of one message.
+//! `detectd.v1.DetectionService`: the calls of one message. Streams are in [`super::stream`].
 
-use std::pin::Pin;
 use std::sync::Arc;
 
 use prost::Message;
-use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::body::PermitSlot;
 use super::convert;
 use super::pb::detection_service_server::DetectionService;
 use super::pb::{
-    DetectRequest, DetectResponse, DetectStreamRequest, DetectStreamResponse, ListModelsRequest,
-    ListModelsResponse,
+    DetectRequest, DetectResponse, DetectStreamRequest, ListModelsRequest, ListModelsResponse,
 };
 use super::reply::ReplyPermit;
 use super::status::status;
+use super::stream;
 use crate::pipeline::{DetectError, Detector};
 use crate::scheduling::Deadline;
 
@@ -23,13 +21,14 @@ use crate::scheduling::Deadline;
 #[derive(Debug)]
 pub(super) struct Service {
     detector: Detector,
+    streams: stream::Limits,
 }
 
 // === impl Service ===
 
 impl Service {
-    pub(super) fn new(detector: Detector) -> Self {
-        Self { detector }
+    pub(super) fn new(detector: Detector, streams: stream::Limits) -> Self {
+        Self { detector, streams }
     }
 }
 
@@ -76,16 +75,14 @@ impl DetectionService for Service {
         }
     }
 
-    type DetectStreamStream =
-        Pin<Box<dyn Stream<Item = Result<DetectStreamResponse, Status>> + Send>>;
+    type DetectStreamStream = stream::Outgoing;
 
     async fn detect_stream(
         &self,
-        _request: Request<Streaming<DetectStreamRequest>>,
+        request: Request<Streaming<DetectStreamRequest>>,
     ) -> Result<Response<Self::DetectStreamStream>, Status> {
-        Err(Status::unimplemented(
-            "DetectStream is not served yet; use Detect",
-        ))
+        let outgoing = stream::serve(self.detector.clone(), self.streams.clone(), request);
+        Ok(Response::new(outgoing))
     }
 
     async fn list_models(
@@ -97,14 +94,14 @@ impl DetectionService for Service {
             .borrow()
             .models()
             .iter()
-            .map(convert::model)
+            .map(convert::listed)
             .collect();
         Ok(Response::new(ListModelsResponse { models }))
     }
 }
 
 /// Tells the operator what the caller is not told: the cause of a fault of ours.
-fn log_fault(error: &DetectError) {
+pub(super) fn log_fault(error: &DetectError) {
     match error {
         DetectError::Head(cause) => tracing::error!(%cause, "a network's output cannot be read"),
         // Logged where they happened, with what was known there.
@@ -117,6 +114,7 @@ fn log_fault(error: &DetectError) {
         | DetectError::Picture(_)
         | DetectError::Overloaded { .. }
         | DetectError::DeadlineInfeasible { .. }
+        | DetectError::TooManyStreams { .. }
         | DetectError::DeadlineExceeded
         | DetectError::Draining => {}
     }

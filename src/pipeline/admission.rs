@@ -8,15 +8,22 @@
 //! alone gets nearly everything; the longer the line, the less may any one have of it, so that the longest share
 //! is refused first and there is always a little room for whoever has none. Batch work has a smaller multiple and
 //! is refused before interactive work is.
+//!
+//! Calls are refused when there is no room; streams wait for it ([`Admission::wait`]), and leave a sixteenth of the whole
+//! to calls.
+
+mod waiters;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
 
 use super::caller::{Caller, Source};
 use crate::scheduling::{Deadline, ModelKey, Priority, SourceKey};
+use waiters::{Waiter, Waiters};
 
 /// The bounds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,6 +58,10 @@ const INTERACTIVE_MULTIPLE: u64 = 8;
 /// Batch work leaves half of the room to others.
 const BATCH_MULTIPLE: u64 = 1;
 
+/// The part of the whole that streams leave to calls: a call finds room or is refused, a stream waits for it and takes
+/// whatever there is.
+const LEFT_TO_CALLS: u64 = 16;
+
 /// Lets requests in, or says that there is no room. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Admission {
@@ -69,6 +80,7 @@ struct Room {
     all: Taken,
     sources: HashMap<Source, Share>,
     next_key: u64,
+    waiters: Waiters,
 }
 
 #[derive(Debug)]
@@ -140,13 +152,30 @@ impl Admission {
         let mut room = self.state.lock();
         let more = Taken { requests: 1, bytes };
         room.check(&self.state.config, caller, more)?;
-        let key = room.take(&caller.source, more);
-        Ok(AdmissionPermit {
-            state: self.state.clone(),
+        Ok(self.state.permit(&mut room, caller, bytes))
+    }
+
+    /// Takes a permit for a frame of `bytes` when there is room for it. Dropping the future leaves the queue.
+    pub fn wait(
+        &self,
+        caller: &Caller,
+        bytes: u64,
+    ) -> impl Future<Output = AdmissionPermit> + Send + use<> {
+        let (grant, granted) = oneshot::channel();
+        let waiter = Waiter {
             caller: caller.clone(),
-            key,
             bytes,
-        })
+            grant,
+        };
+        self.state.lock().waiters.push(waiter);
+        self.state.grant();
+        async move {
+            match granted.await {
+                Ok(permit) => permit,
+                // Only when admission itself has gone, and the server with it.
+                Err(_) => std::future::pending().await,
+            }
+        }
     }
 
     /// For replies: as many as there are, of so many bytes together.
@@ -229,6 +258,30 @@ impl State {
         // Nothing that is done under the lock panics half way.
         self.room.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn permit(self: &Arc<Self>, room: &mut Room, caller: &Caller, bytes: u64) -> AdmissionPermit {
+        let key = room.take(&caller.source, Taken { requests: 1, bytes });
+        AdmissionPermit {
+            state: self.clone(),
+            caller: caller.clone(),
+            key,
+            bytes,
+        }
+    }
+
+    /// Gives permits to those who wait, as far as there is room.
+    fn grant(self: &Arc<Self>) {
+        loop {
+            let mut room = self.lock();
+            let Some(waiter) = room.next_waiter(&self.config) else {
+                return;
+            };
+            let permit = self.permit(&mut room, &waiter.caller, waiter.bytes);
+            drop(room);
+            // One who has just stopped waiting gives it back right here, and another gets it.
+            drop(waiter.grant.send(permit));
+        }
+    }
 }
 
 // === impl Room ===
@@ -260,6 +313,29 @@ impl Room {
         } else {
             Err(Overloaded)
         }
+    }
+
+    /// Takes out the next who waits and for whom there is room.
+    fn next_waiter(&mut self, config: &Config) -> Option<Waiter> {
+        if self.waiters.is_empty() {
+            return None;
+        }
+        let mut waiters = std::mem::take(&mut self.waiters);
+        let mut for_streams = config.clone();
+        // A frame as large as all that may be held still finds room when nothing is.
+        if self.all.requests > 0 {
+            for_streams.max_requests -= config.max_requests / LEFT_TO_CALLS as usize;
+            for_streams.max_bytes -= config.max_bytes / LEFT_TO_CALLS;
+        }
+        let next = waiters.next(|waiter| {
+            let more = Taken {
+                requests: 1,
+                bytes: waiter.bytes,
+            };
+            self.check(&for_streams, &waiter.caller, more).is_ok()
+        });
+        self.waiters = waiters;
+        next
     }
 
     fn take(&mut self, source: &Source, more: Taken) -> SourceKey {
@@ -358,6 +434,7 @@ impl AdmissionPermit {
         }
         drop(room);
         self.bytes = bytes;
+        self.state.grant();
         Ok(())
     }
 }
@@ -369,6 +446,7 @@ impl Drop for AdmissionPermit {
             bytes: self.bytes,
         };
         self.state.lock().give_back(&self.caller.source, all);
+        self.state.grant();
     }
 }
 

@@ -1,6 +1,8 @@
 //! The use case: a picture in, boxes out. One path for every door.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{oneshot, watch};
@@ -10,15 +12,19 @@ use tracing::Instrument;
 use super::admission::{Admission, AdmissionPermit, Overloaded};
 use super::answer_gauge::AnswerGauge;
 use super::caller::Caller;
+use super::claim::Claim;
 use super::error::DetectError;
 use super::metrics::Metrics;
 use super::readiness::Readiness;
 use super::registry::Registry;
 use super::request::{DetectRequest, Detections};
-use super::stages::{Call, Waiting};
+use super::stages::{Answer, Call, Waiting};
+use super::stream::Streams;
 use super::timings::Received;
 use super::wait_gauge::WaitGauge;
-use crate::scheduling::{Arrival, Batcher, Deadline, Outcome, Share, StreamKey};
+use crate::scheduling::{
+    Arrival, Batcher, Deadline, Kind, ModelKey, Outcome, Share, StreamKey, Ticket,
+};
 
 /// Answers requests. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -30,7 +36,38 @@ pub struct Detector {
     pub(super) stop: CancellationToken,
     pub(super) waits: WaitGauge,
     pub(super) answers: AnswerGauge,
+    pub(super) streams: Streams,
     pub(super) metrics: Metrics,
+}
+
+/// Where a request stands among others.
+#[derive(Debug)]
+pub(super) struct Turn {
+    pub(super) stream: StreamKey,
+    pub(super) kind: Kind,
+    /// Taken by the worker that begins it.
+    pub(super) claim: Claim,
+}
+
+/// A request in the line, on the shelf or with a device, and its answer in the end. Dropping it takes the request out as
+/// [`Detector::detect`] says.
+#[derive(Debug)]
+pub(super) struct Pending {
+    received: Received,
+    answered: oneshot::Receiver<Answer>,
+    /// Until it is answered.
+    ticket: Option<Ticket<Waiting>>,
+    answers: AnswerGauge,
+    turned_away: Option<TurnedAway>,
+}
+
+/// What is remembered of a call that cannot be answered in time.
+#[derive(Debug)]
+struct TurnedAway {
+    admission: Admission,
+    caller: Caller,
+    model: ModelKey,
+    deadline: Deadline,
 }
 
 // === impl Detector ===
@@ -53,6 +90,17 @@ impl Detector {
             return Err(DetectError::DeadlineInfeasible { retry_after });
         }
         Ok(())
+    }
+
+    /// The same of a stream, whose frames wait for room.
+    ///
+    /// # Errors
+    /// [`DetectError::Draining`].
+    pub fn opens_stream(&self) -> Result<(), DetectError> {
+        match self.stop.is_cancelled() {
+            true => Err(DetectError::Draining),
+            false => Ok(()),
+        }
     }
 
     /// Takes a place for a request of `bytes`, before those bytes are held in memory.
@@ -102,6 +150,20 @@ impl Detector {
             })
     }
 
+    /// Takes a place for a stream's frame of `bytes`, as soon as there is room. Dropping the future gives it up.
+    pub fn admit_frame(
+        &self,
+        caller: &Caller,
+        bytes: u64,
+    ) -> impl Future<Output = AdmissionPermit> + Send + use<> {
+        self.admission.wait(caller, bytes)
+    }
+
+    /// Whether the server takes no more requests, and a stream should end.
+    pub fn stopping(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
     /// Counts a panic that a door has caught around one of its calls, and gives the call's error.
     pub fn panicked(&self, stage: &'static str) -> DetectError {
         self.metrics.panics.inc();
@@ -116,13 +178,37 @@ impl Detector {
     async fn detect_in(
         &self,
         request: DetectRequest,
-        mut permit: AdmissionPermit,
+        permit: AdmissionPermit,
         span: &tracing::Span,
     ) -> Result<Detections, DetectError> {
-        let received = Received::now();
         if self.stop.is_cancelled() {
             return Err(DetectError::Draining);
         }
+        let deadline = request.deadline;
+        let received = Received::now();
+        let pending = self.submit(request, received, permit, Turn::call(), span.clone())?;
+        match deadline.instant() {
+            None => pending.await,
+            Some(instant) => match tokio::time::timeout_at(instant.into(), pending).await {
+                Ok(answer) => answer,
+                // The ticket went with the rest and has taken the request out of the line.
+                Err(_) => Err(DetectError::DeadlineExceeded),
+            },
+        }
+    }
+
+    /// Puts a request into the line, where it stands from now on.
+    ///
+    /// # Errors
+    /// As [`Detector::detect`] says of what is found before the line.
+    pub(super) fn submit(
+        &self,
+        request: DetectRequest,
+        received: Received,
+        mut permit: AdmissionPermit,
+        turn: Turn,
+        span: tracing::Span,
+    ) -> Result<Pending, DetectError> {
         if request.deadline.has_passed(Instant::now()) {
             return Err(DetectError::DeadlineExceeded);
         }
@@ -137,10 +223,16 @@ impl Detector {
         }
         let share = Share {
             source: permit.source(),
-            stream: StreamKey::CALLS,
+            stream: turn.stream,
         };
         let priority = permit.priority();
-        let caller = permit.caller().clone();
+        // The like of a refused call is refused unread; frames are never refused by that.
+        let turned_away = (turn.kind == Kind::Call).then(|| TurnedAway {
+            admission: self.admission.clone(),
+            caller: permit.caller().clone(),
+            model: model.key,
+            deadline: request.deadline,
+        });
         let (answer, answered) = oneshot::channel();
         let key = model.key;
         let waiting = Waiting {
@@ -149,8 +241,9 @@ impl Detector {
                 model,
                 options,
                 answer,
-                span: span.clone(),
+                span,
             },
+            claim: turn.claim,
             image: request.image,
             received,
             permit,
@@ -160,6 +253,7 @@ impl Detector {
             model: key,
             share,
             priority,
+            kind: turn.kind,
             // To have run by then is not enough.
             deadline: request.deadline.earlier(self.answers.at_most()),
             payload: waiting,
@@ -168,29 +262,13 @@ impl Detector {
             return Err(self.overloaded());
         };
         self.metrics.admitted.inc();
-        let answer = match request.deadline.instant() {
-            None => answered.await,
-            Some(instant) => match tokio::time::timeout_at(instant.into(), answered).await {
-                Ok(answer) => answer,
-                // The ticket goes with this return and takes the request out of the line.
-                Err(_) => return Err(DetectError::DeadlineExceeded),
-            },
-        };
-        ticket.answered();
-        if let Ok(Ok(found)) = &answer {
-            let run_by = found
-                .timings
-                .total
-                .saturating_sub(found.timings.postprocess);
-            self.answers
-                .record(received.elapsed().saturating_sub(run_by));
-        }
-        if let Ok(Err(DetectError::DeadlineInfeasible { retry_after })) = &answer {
-            self.admission
-                .turn_away(&caller, key, request.deadline, *retry_after);
-        }
-        // A request that is let go without an answer met a fault of ours, which has been logged there.
-        answer.unwrap_or(Err(DetectError::Panicked { stage: "schedule" }))
+        Ok(Pending {
+            received,
+            answered,
+            ticket: Some(ticket),
+            answers: self.answers.clone(),
+            turned_away,
+        })
     }
 
     fn overloaded(&self) -> DetectError {
@@ -198,6 +276,65 @@ impl Detector {
         DetectError::Overloaded {
             retry_after: self.waits.last().clamp(MIN_RETRY, MAX_RETRY),
         }
+    }
+}
+
+// === impl Turn ===
+
+impl Turn {
+    /// Of a single call.
+    fn call() -> Self {
+        Self {
+            stream: StreamKey::CALLS,
+            kind: Kind::Call,
+            claim: Claim::default(),
+        }
+    }
+}
+
+// === impl Pending ===
+
+impl Pending {
+    /// Takes in what there is to learn from an answer.
+    fn learn(&self, answer: &Answer) {
+        match answer {
+            Ok(found) => {
+                let run_by = found
+                    .timings
+                    .total
+                    .saturating_sub(found.timings.postprocess);
+                let behind = self.received.elapsed().saturating_sub(run_by);
+                self.answers.record(behind);
+            }
+            Err(DetectError::DeadlineInfeasible { retry_after }) => {
+                if let Some(TurnedAway {
+                    admission,
+                    caller,
+                    model,
+                    deadline,
+                }) = &self.turned_away
+                {
+                    admission.turn_away(caller, *model, *deadline, *retry_after);
+                }
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+impl Future for Pending {
+    type Output = Answer;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
+        let this = self.get_mut();
+        let answer = std::task::ready!(Pin::new(&mut this.answered).poll(context));
+        if let Some(ticket) = this.ticket.take() {
+            ticket.answered();
+        }
+        // A request that is let go without an answer met a fault of ours, which has been logged there.
+        let answer = answer.unwrap_or(Err(DetectError::Panicked { stage: "schedule" }));
+        this.learn(&answer);
+        Poll::Ready(answer)
     }
 }
 

@@ -56,6 +56,12 @@ pub enum DetectError {
         /// When such a request could be.
         retry_after: Duration,
     },
+    /// As many streams are open as may be.
+    #[error("{limit} streams are open, and no more may be; use another server, or close some")]
+    TooManyStreams {
+        /// How many.
+        limit: usize,
+    },
     /// The caller's deadline passed.
     #[error("the deadline passed before the answer was ready")]
     DeadlineExceeded,

@@ -26,6 +26,23 @@ pub(super) enum LetGoReason {
     Lost,
 }
 
+/// What became of a stream's frame.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct FrameLabels {
+    /// What.
+    pub(super) outcome: FrameLabel,
+}
+
+/// See [`super::stream::FrameOutcome`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub(super) enum FrameLabel {
+    Answered,
+    Failed,
+    Superseded,
+    TooOld,
+    Overloaded,
+}
+
 /// What this room counts. `Default` gives unregistered ones, for tests.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Metrics {
@@ -35,6 +52,14 @@ pub(super) struct Metrics {
     pub(super) refused: Counter,
     /// Admitted requests that were let go before they ran.
     pub(super) let_go: Family<LetGo, Counter>,
+    /// Pictures whose decoding was begun.
+    pub(super) prepared: Counter,
+    /// Streams that are open.
+    pub(super) streams: Gauge,
+    /// Frames that streams have taken in.
+    pub(super) frames_accepted: Counter,
+    /// What became of them.
+    pub(super) frames: Family<FrameLabels, Counter>,
     /// Candidates of a network that were no boxes.
     pub(super) dropped_candidates: Counter,
     /// Panics of a stage, each contained in its request.
@@ -67,6 +92,22 @@ impl Metrics {
             metrics.let_go.clone(),
         );
         registry.register(
+            "pictures_prepared",
+            "Pictures whose decoding was begun",
+            metrics.prepared.clone(),
+        );
+        registry.register("streams", "Streams that are open", metrics.streams.clone());
+        registry.register(
+            "frames_accepted",
+            "Frames that streams have taken in",
+            metrics.frames_accepted.clone(),
+        );
+        registry.register(
+            "frames",
+            "Frames of streams by what became of them",
+            metrics.frames.clone(),
+        );
+        registry.register(
             "dropped_candidates",
             "Candidates of a network that were no boxes: not finite, without an area, of no class",
             metrics.dropped_candidates.clone(),
@@ -87,6 +128,10 @@ impl Metrics {
             metrics.instances_lost.clone(),
         );
         metrics
+    }
+
+    pub(super) fn frame(&self, outcome: FrameLabel) {
+        self.frames.get_or_create(&FrameLabels { outcome }).inc();
     }
 
     pub(super) fn let_go(&self, outcome: Outcome) {

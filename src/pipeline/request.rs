@@ -117,6 +117,25 @@ pub struct ModelRef {
     pub version: ModelVersion,
 }
 
+// === impl DetectOptions ===
+
+impl DetectOptions {
+    /// These, and where they say nothing what `others` say.
+    pub(super) fn or(self, others: &DetectOptions) -> DetectOptions {
+        DetectOptions {
+            score_threshold: self.score_threshold.or(others.score_threshold),
+            iou_threshold: self.iou_threshold.or(others.iou_threshold),
+            max_detections: self.max_detections.or(others.max_detections),
+            class_agnostic_nms: self.class_agnostic_nms.or(others.class_agnostic_nms),
+            labels: match self.labels.is_empty() {
+                true => others.labels.clone(),
+                false => self.labels,
+            },
+            region: self.region.or(others.region),
+        }
+    }
+}
+
 // === impl Image ===
 
 impl Image {

@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use tracing::Span;
 
 use super::admission::AdmissionPermit;
+use super::claim::Claim;
 use super::cpu_pool::CpuPool;
 use super::error::DetectError;
 use super::instances::{HandedOut, Instances, Loss, WeakInstances};
@@ -32,6 +33,8 @@ pub(super) type Answer = Result<Detections, DetectError>;
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) call: Call,
+    /// To be taken before anything is done.
+    pub(super) claim: Claim,
     pub(super) image: Image,
     pub(super) received: Received,
     /// Given back with the bytes that were sent.
@@ -179,14 +182,16 @@ fn prepare(
 ) -> Option<Picture<Context>> {
     let Waiting {
         mut call,
+        claim,
         image,
         received,
         permit,
     } = waiting;
-    if call.is_abandoned() {
+    if call.is_abandoned() || !claim.take() {
         metrics.let_go(Outcome::Abandoned);
         return None;
     }
+    metrics.prepared.inc();
     let began = Instant::now();
     let outcome = call.span.in_scope(|| {
         contain("preprocess", metrics, || {

@@ -18,6 +18,8 @@ pub struct Timings {
     pub inference: Duration,
     /// Decode of the head, suppression, mapping back.
     pub postprocess: Duration,
+    /// In a stream: ready, waiting for the answers of earlier frames. `None` outside.
+    pub order_wait: Option<Duration>,
     /// From the request's receipt to its reply.
     pub total: Duration,
     /// Pictures in the batch that ran.
@@ -47,11 +49,27 @@ pub(super) struct Ran {
     at: Instant,
 }
 
+// === impl Timings ===
+
+impl Timings {
+    /// The answer to what was received then is given now, in its turn.
+    pub(super) fn in_order(&mut self, received: Received) {
+        let total = received.elapsed().max(self.total);
+        self.order_wait = Some(total - self.total);
+        self.total = total;
+    }
+}
+
 // === impl Received ===
 
 impl Received {
     pub(super) fn now() -> Self {
         Self { at: Instant::now() }
+    }
+
+    /// So long after it.
+    pub(super) fn after(self, time: Duration) -> Option<Instant> {
+        self.at.checked_add(time)
     }
 
     /// Since then.
@@ -94,6 +112,7 @@ impl Ran {
             batch_wait: away.saturating_sub(run.inference),
             inference: run.inference,
             postprocess: now.saturating_duration_since(at),
+            order_wait: None,
             total: now.saturating_duration_since(before.received),
             batch_size: run.batch_size,
             device: run.device,

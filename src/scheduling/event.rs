@@ -44,6 +44,19 @@ pub enum Priority {
     Batch,
 }
 
+/// What a request is a part of, and so what its deadline means.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A call: refused when it would be late, or without a deadline would wait for too long; let go wherever it is
+    /// when its deadline passes.
+    #[default]
+    Call,
+    /// A stream's frame: without a deadline it waits for as long as it has to. With one it is refused when it would be
+    /// late, and let go when the deadline passes while it waits; what was begun is finished, so that a frame
+    /// that is let go has cost nothing.
+    Frame,
+}
+
 /// A request as it enters the line.
 #[derive(Debug)]
 pub struct Arrival<W> {
@@ -55,6 +68,8 @@ pub struct Arrival<W> {
     pub share: Share,
     /// How urgent it is.
     pub priority: Priority,
+    /// What it is a part of.
+    pub kind: Kind,
     /// When its caller stops waiting.
     pub deadline: Deadline,
     /// What the caller wants back in an action.

@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 
 use super::deadline::Deadline;
 use super::estimate::Estimate;
-use super::event::{Action, Event, InstanceKey, ModelKey, Outcome, RequestId, SourceKey};
+use super::event::{Action, Event, InstanceKey, Kind, ModelKey, Outcome, RequestId, SourceKey};
 use super::line::{Cost, Line, Place};
 use super::shelf::{Shelf, Turn};
 use demand::Demands;
@@ -79,6 +79,7 @@ struct Model<R> {
 #[derive(Debug, Clone, Copy)]
 struct Tracked {
     place: Place,
+    kind: Kind,
     deadline: Deadline,
     stage: Stage,
     /// What its share was charged for it.
@@ -243,7 +244,7 @@ impl<W, R> Machine<W, R> {
     }
 
     fn track(&mut self, id: RequestId, tracked: Tracked) {
-        if let Some(instant) = tracked.deadline.instant() {
+        if let Some(instant) = tracked.expires() {
             self.deadlines.insert((instant, id));
         }
         self.tracked.insert(id, tracked);
@@ -251,10 +252,22 @@ impl<W, R> Machine<W, R> {
 
     fn untrack(&mut self, id: RequestId) -> Option<Tracked> {
         let tracked = self.tracked.remove(&id)?;
-        if let Some(instant) = tracked.deadline.instant() {
+        if let Some(instant) = tracked.expires() {
             self.deadlines.remove(&(instant, id));
         }
         Some(tracked)
+    }
+}
+
+// === impl Tracked ===
+
+impl Tracked {
+    /// When it is let go where it is, if ever.
+    fn expires(&self) -> Option<Instant> {
+        match (self.kind, self.stage) {
+            (Kind::Call, _) | (Kind::Frame, Stage::Waiting) => self.deadline.instant(),
+            (Kind::Frame, _) => None,
+        }
     }
 }
 

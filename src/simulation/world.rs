@@ -13,8 +13,8 @@ use super::random::Random;
 use super::report::Report;
 use super::scenario::{Distribution, Scenario};
 use crate::scheduling::{
-    Action, Arrival, Deadline, Event, InstanceKey, Machine, ModelKey, Outcome, Policy, RequestId,
-    Share, SourceKey, StreamKey,
+    Action, Arrival, Deadline, Event, InstanceKey, Kind, Machine, ModelKey, Outcome, Policy,
+    RequestId, Share, SourceKey, StreamKey,
 };
 
 /// How long to wait before a machine that asks to be woken in the past is woken again: such a machine has a fault,
@@ -343,6 +343,7 @@ impl<'a> World<'a> {
                 stream,
             },
             priority: caller.source.priority.into(),
+            kind: Kind::Call,
             deadline,
             payload: place,
         }));

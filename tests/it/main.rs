@@ -21,5 +21,6 @@ mod pictures;
 mod pressure;
 mod shutdown;
 mod simulate;
+mod streams;
 mod support;
 mod vision;

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use super::super::bucket::BatchBucket;
 use super::super::deadline::Deadline;
-use super::super::event::{ModelKey, Priority, Share};
+use super::super::event::{Kind, ModelKey, Priority, Share};
 use super::*;
 
 type Payload = &'static str;
@@ -57,6 +57,7 @@ fn arrival(deadline: Deadline, payload: Payload) -> impl FnOnce(RequestId) -> Ar
         model: MODEL,
         share: Share::default(),
         priority: Priority::Interactive,
+        kind: Kind::Call,
         deadline,
         payload,
     }

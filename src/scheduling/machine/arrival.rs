@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::margin::Margin;
 use super::{Machine, Stage, Tracked};
 use crate::scheduling::deadline::Deadline;
-use crate::scheduling::event::{Action, Arrival, ModelKey, Outcome, Priority};
+use crate::scheduling::event::{Action, Arrival, Kind, ModelKey, Outcome, Priority};
 use crate::scheduling::line::{Cost, Place, Waiting};
 
 /// Nobody need come back sooner: forecasts are no finer than this.
@@ -23,6 +23,7 @@ impl<W, R> Machine<W, R> {
             model,
             share,
             priority,
+            kind,
             deadline,
             payload,
         } = arrival;
@@ -50,7 +51,8 @@ impl<W, R> Machine<W, R> {
             true => 1.0,
             false => self.stretch(model, now),
         };
-        if let Err(retry_after) = self.foresee(place, cost, stretch, now) {
+        let waits_for_ever = kind == Kind::Frame && deadline == Deadline::NEVER;
+        if !waits_for_ever && let Err(retry_after) = self.foresee(place, cost, stretch, now) {
             let outcome = Outcome::Infeasible { retry_after };
             actions.push(Action::DropWaiting(payload, outcome));
             return;
@@ -68,6 +70,7 @@ impl<W, R> Machine<W, R> {
             id,
             Tracked {
                 place,
+                kind,
                 deadline,
                 stage: Stage::Waiting,
                 cost: Cost::default(),

@@ -46,7 +46,7 @@ impl<W, R> Machine<W, R> {
                         let abandoned = false;
                         tracked.stage = Stage::Running { turn, abandoned };
                     }
-                    if let Some(instant) = tracked.deadline.instant() {
+                    if let Some(instant) = tracked.expires() {
                         self.deadlines.remove(&(instant, ready.id));
                     }
                     requests.push(ready.id);

@@ -5,7 +5,7 @@ mod random;
 
 use super::*;
 use crate::scheduling::bucket::BatchBucket;
-use crate::scheduling::event::{Arrival, Placement, Priority, Share, StreamKey};
+use crate::scheduling::event::{Arrival, Kind, Placement, Priority, Share, StreamKey};
 use crate::scheduling::machine::dispatch::has_room;
 
 type TestMachine = Machine<u64, u64>;
@@ -82,6 +82,23 @@ impl Script {
         priority: Priority,
         deadline_ms: Option<u64>,
     ) -> Vec<Action<u64, u64>> {
+        self.arrive_kind(model, id, share, priority, Kind::Call, deadline_ms)
+    }
+
+    fn arrive_frame(&mut self, id: u64, deadline_ms: Option<u64>) -> Vec<Action<u64, u64>> {
+        let (share, priority) = (Share::default(), Priority::Interactive);
+        self.arrive_kind(0, id, share, priority, Kind::Frame, deadline_ms)
+    }
+
+    fn arrive_kind(
+        &mut self,
+        model: u32,
+        id: u64,
+        share: Share,
+        priority: Priority,
+        kind: Kind,
+        deadline_ms: Option<u64>,
+    ) -> Vec<Action<u64, u64>> {
         let deadline = deadline_ms.map_or(Deadline::NEVER, |ms| {
             Deadline::at(self.start + Duration::from_millis(ms))
         });
@@ -90,6 +107,7 @@ impl Script {
             model: ModelKey(model),
             share,
             priority,
+            kind,
             deadline,
             payload: id,
         }))

@@ -172,6 +172,33 @@ fn a_request_without_a_deadline_may_wait_as_long_as_the_policy_says() {
 }
 
 #[test]
+fn a_frame_is_never_refused_for_having_to_wait() {
+    let mut script = learned();
+    for id in 100..2_100 {
+        let actions = script.arrive_frame(id, None);
+        let refused = |action: &Action<u64, u64>| matches!(action, Action::DropWaiting(..));
+        assert!(!actions.iter().any(refused), "{actions:?}");
+    }
+}
+
+#[test]
+fn a_frame_leaves_when_it_is_too_old_unless_it_was_begun() {
+    let mut script = learned();
+    let now = script.now_ms;
+    // One is begun, one waits; and a call is begun likewise.
+    assert_eq!(script.arrive_frame(100, Some(now + 30)), [prepare(100, 0)]);
+    assert_eq!(script.arrive_frame(101, Some(now + 40)), []);
+    let actions = script.at(now + 50).send(Event::Tick);
+    assert_eq!(actions, [Action::DropWaiting(101, Outcome::Expired)]);
+    assert_eq!(script.prepared(100), [run(0, 1, &[100])]);
+    let actions = script.arrive(102, Some(now + 70));
+    assert_eq!(actions, [prepare(102, 0)]);
+    script.at(now + 80);
+    let actions = script.prepared(102);
+    assert_eq!(actions, [Action::DropReady(102, Outcome::Expired)]);
+}
+
+#[test]
 fn forecasts_that_were_wrong_do_not_shorten_the_line_of_those_without_a_deadline() {
     let mut script = learned();
     let now = script.now_ms;

@@ -13,6 +13,7 @@ enum Step {
         model: u32,
         share: Share,
         priority: Priority,
+        kind: Kind,
         timeout_ms: Option<u64>,
     },
     Abandon {
@@ -47,10 +48,11 @@ fn share() -> impl Strategy<Value = Share> {
 
 fn step() -> impl Strategy<Value = Step> {
     let priority = prop_oneof![3 => Just(Priority::Interactive), 1 => Just(Priority::Batch)];
+    let kind = prop_oneof![2 => Just(Kind::Call), 1 => Just(Kind::Frame)];
     let timeout = prop::option::of(0..150u64);
     prop_oneof![
-        8 => (0..2u32, share(), priority, timeout)
-            .prop_map(|(model, share, priority, timeout_ms)| Step::Arrive { model, share, priority, timeout_ms }),
+        8 => (0..2u32, share(), priority, kind, timeout)
+            .prop_map(|(model, share, priority, kind, timeout_ms)| Step::Arrive { model, share, priority, kind, timeout_ms }),
         1 => (0..64usize).prop_map(|nth| Step::Abandon { nth }),
         8 => (0..8usize, prop::bool::weighted(0.1), 0..12u64)
             .prop_map(|(nth, fails, took_ms)| Step::WorkerDone { nth, fails, took_ms }),
@@ -75,6 +77,7 @@ struct Request {
     model: u32,
     share: Share,
     priority: Priority,
+    kind: Kind,
     deadline_ms: Option<u64>,
     due_ms: u64,
     abandoned: bool,
@@ -136,6 +139,7 @@ impl World {
                 model,
                 share,
                 priority,
+                kind,
                 timeout_ms,
             } => {
                 let deadline_ms = timeout_ms.map(|ms| now + ms);
@@ -144,6 +148,7 @@ impl World {
                     model,
                     share,
                     priority,
+                    kind,
                     deadline_ms,
                     due_ms: deadline_ms.unwrap_or(now + MAX_WAIT_MS),
                     abandoned: false,
@@ -152,7 +157,7 @@ impl World {
                 });
                 self.arriving = Some(id);
                 self.script
-                    .arrive_as(model, id, share, priority, deadline_ms)
+                    .arrive_kind(model, id, share, priority, kind, deadline_ms)
             }
             Step::Abandon { nth } => {
                 if self.requests.is_empty() {
@@ -355,8 +360,10 @@ impl World {
 
     /// Nothing is spent on what nobody will read.
     fn check_alive(&self, id: u64) {
-        assert_ne!(self.left_ms(id), Some(0), "an expired request is worked on");
         let request = &self.requests[id as usize];
+        if request.kind == Kind::Call || request.at == Where::Waiting {
+            assert_ne!(self.left_ms(id), Some(0), "an expired request is worked on");
+        }
         assert!(!request.abandoned, "an abandoned request is worked on");
     }
 
@@ -384,7 +391,9 @@ impl World {
         match outcome {
             // Or it would have, by all that is known: then before a worker was spent on it. `policies` has the numbers.
             Outcome::Expired => assert!(match self.left_ms(id) {
-                Some(0) => true,
+                // What of a frame was begun is finished.
+                Some(0) =>
+                    request.kind == Kind::Call || request.at == Where::Waiting || request.abandoned,
                 Some(_) => request.at == Where::Waiting,
                 None => false,
             }),
@@ -393,6 +402,8 @@ impl World {
             Outcome::Infeasible { retry_after } => {
                 assert_eq!(self.arriving, Some(id), "refused after it was let in");
                 assert!(retry_after > Duration::ZERO);
+                let patient = request.kind == Kind::Frame && request.deadline_ms.is_none();
+                assert!(!patient, "a frame that may wait for ever is refused");
             }
             Outcome::Lost => assert!(request.lost),
         }
