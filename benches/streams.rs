@@ -94,12 +94,7 @@ fn main() {
 
 // === throughput ===
 
-async fn throughput(
-    server: &server::Server,
-    photos: &[Vec<u8>],
-    rounds: usize,
-    length: Duration,
-) {
+async fn throughput(server: &server::Server, photos: &[Vec<u8>], rounds: usize, length: Duration) {
     let pictures: Vec<bytes::Bytes> = photos.iter().map(|photo| photo.clone().into()).collect();
     server
         .throughput(photos, IN_HAND, Duration::from_secs(2))
@@ -245,7 +240,9 @@ async fn freshness(rounds: usize, length: Duration) {
         over.push(100.0 * late as f64 / timings.len() as f64);
         excess.push(excesses.iter().copied().fold(0.0, f64::max));
     }
-    println!("{CAMERAS} cameras under LATEST, a frame every {INTERVAL:?}, a device at half its speed");
+    println!(
+        "{CAMERAS} cameras under LATEST, a frame every {INTERVAL:?}, a device at half its speed"
+    );
     for series in [answered, dropped, age, oldest, over, excess] {
         println!("{series}");
     }
@@ -253,9 +250,7 @@ async fn freshness(rounds: usize, length: Duration) {
     drop(folder);
 }
 
-async fn synthetic_server(
-    engines: &Synthetic,
-) -> (String, oneshot::Sender<()>, tempfile::TempDir) {
+async fn synthetic_server(engines: &Synthetic) -> (String, oneshot::Sender<()>, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("thing");
     std::fs::create_dir_all(model.join("1")).unwrap();

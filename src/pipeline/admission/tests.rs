@@ -1,5 +1,8 @@
 //! Bounds, shares of them, and what was told once.
 
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
 use super::*;
 
 fn admission(max_requests: usize, max_bytes: u64) -> Admission {
@@ -166,4 +169,70 @@ fn there_is_room_until_either_bound_is_reached() {
     let by_bytes = admission(10, 100);
     let _all = by_bytes.admit(&anybody(), 100).unwrap();
     assert!(!by_bytes.has_room(&anybody()));
+}
+
+/// What has been granted by now.
+fn granted<F: Future<Output = AdmissionPermit>>(waits: &mut [Pin<Box<F>>]) -> Vec<AdmissionPermit> {
+    let mut context = Context::from_waker(Waker::noop());
+    let ready = |wait: &mut Pin<Box<F>>| match wait.as_mut().poll(&mut context) {
+        Poll::Ready(permit) => Some(permit),
+        Poll::Pending => None,
+    };
+    waits.iter_mut().filter_map(ready).collect()
+}
+
+#[test]
+fn a_stream_waits_for_room_and_leaves_some_to_calls() {
+    let admission = admission(32, 10_000);
+    let stream = named("stream", Priority::Interactive);
+    let mut held: Vec<AdmissionPermit> = Vec::new();
+    loop {
+        let got = granted(&mut [Box::pin(admission.wait(&stream, 1))]);
+        if got.is_empty() {
+            break;
+        }
+        held.extend(got);
+    }
+    // Of 32 two are left to calls, and one source may have eight times what is left to streams.
+    assert_eq!(held.len(), 27);
+    assert!(admission.admit(&anybody(), 1).is_ok());
+    let mut waits = [Box::pin(admission.wait(&stream, 1))];
+    assert!(granted(&mut waits).is_empty());
+    held.truncate(20);
+    assert_eq!(granted(&mut waits).len(), 1);
+}
+
+#[test]
+fn sources_that_wait_take_turns_however_many_streams_they_have() {
+    let admission = admission(16, 10_000);
+    let full = all_it_gets(&admission, &named("full", Priority::Interactive));
+    let wait = |name: &str| Box::pin(admission.wait(&named(name, Priority::Interactive), 1));
+    let mut many: Vec<_> = (0..10).map(|_| wait("many")).collect();
+    let mut one = vec![wait("one")];
+    let mut room = full.into_iter();
+    let mut held = Vec::new();
+    while held.is_empty() {
+        drop(room.next().unwrap());
+        held.extend(granted(&mut many[..1]));
+    }
+    assert!(granted(&mut one).is_empty());
+    // The next is that of the one who came last.
+    drop(room.next().unwrap());
+    assert!(granted(&mut many[1..]).is_empty());
+    assert_eq!(granted(&mut one).len(), 1);
+}
+
+#[test]
+fn who_does_not_wait_any_more_takes_no_room() {
+    let admission = admission(2, 10_000);
+    let full = all_it_gets(&admission, &anybody());
+    let gone = Box::pin(admission.wait(&named("gone", Priority::Interactive), 1));
+    let mut waits = [Box::pin(
+        admission.wait(&named("here", Priority::Interactive), 1),
+    )];
+    drop(gone);
+    drop(full);
+    let here = granted(&mut waits);
+    assert_eq!(here.len(), 1);
+    assert_eq!(admission.waiting(), 1);
 }
