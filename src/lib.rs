@@ -9,7 +9,7 @@
 //! | doors | [`grpc`], [`http`] |
 //! | use | [`pipeline`], [`simulation`] |
 //! | machine | [`scheduling`], [`device`] |
-//! | domain | [`model`], [`heads`], [`vision`] |
+//! | domain | [`model`], [`heads`], [`vision`], [`tracking`] |
 //! | ground | [`tensor`], [`telemetry`] |
 
 pub mod app;
@@ -25,4 +25,5 @@ pub mod scheduling;
 pub mod simulation;
 pub mod telemetry;
 pub mod tensor;
+pub mod tracking;
 pub mod vision;
