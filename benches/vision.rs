@@ -1,13 +1,15 @@
-//! What a picture costs on one thread: decode, preprocess, normalise alone, suppression.
+//! What a picture costs on one thread: decode, preprocess, normalise alone, suppression, tracking.
 //!
 //! `cargo bench --bench vision`. Inputs are made here, the same in each run.
 
 #![allow(clippy::unwrap_used)]
 
 use std::hint::black_box;
+use std::num::NonZeroU32;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use detectd::tensor::{DType, Tensor};
+use detectd::tracking::{Tracker, TrackerConfig};
 use detectd::vision::decode::{DecodeLimits, Picture, decode};
 use detectd::vision::draw::encode_jpeg;
 use detectd::vision::letterbox::Anchor;
@@ -243,12 +245,80 @@ fn suppressing(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// One period of `count` objects of 40 to 100 pixels that go to and fro in an area of that many pixels.
+fn moving(count: usize, area: [f32; 2], score: fn(usize, usize) -> f32) -> Vec<Vec<ScoredBox>> {
+    const PERIOD: usize = 64;
+    let mut noise = Noise(11);
+    let objects: Vec<_> = (0..count)
+        .map(|_| {
+            let at = area.map(|side| noise.below(side));
+            let velocity = [noise.below(4.0) - 2.0, noise.below(4.0) - 2.0];
+            (at, velocity, 40.0 + noise.below(60.0))
+        })
+        .collect();
+    let frame = |frame: usize| {
+        let time = frame.min(PERIOD - frame) as f32;
+        let objects = objects.iter().enumerate();
+        objects
+            .map(|(index, &([x, y], [dx, dy], side))| {
+                let (x, y) = (x + time * dx, y + time * dy);
+                ScoredBox {
+                    bbox: BoundingBox::new(x, y, x + side, y + 1.5 * side),
+                    score: score(index, frame),
+                    class: ClassId(0),
+                }
+            })
+            .collect()
+    };
+    (0..PERIOD).map(frame).collect()
+}
+
+fn tracking(criterion: &mut Criterion) {
+    let steady: fn(usize, usize) -> f32 = |_, _| 0.9;
+    // Most are sure, some unsure, some missed, in turn.
+    let mixed: fn(usize, usize) -> f32 = |object, frame| match (object + frame) % 8 {
+        0 => 0.05,
+        1 => 0.2,
+        _ => 0.9,
+    };
+    // A third is seen, and not the same for long: as many are lost as are kept.
+    let flickering: fn(usize, usize) -> f32 = |object, frame| match (object + frame / 2) % 3 {
+        0 => 0.9,
+        _ => 0.05,
+    };
+    let mut group = criterion.benchmark_group("track");
+    for (name, count, area, score) in [
+        ("steady", 50, [1500.0; 2], steady),
+        ("mixed", 50, [1500.0; 2], mixed),
+        ("crowd_mixed", 50, [300.0; 2], mixed),
+        ("mixed", 300, [3000.0; 2], mixed),
+        ("mixed", 3000, [8000.0; 2], mixed),
+        ("flickering", 3000, [8000.0; 2], flickering),
+        ("heap_mixed", 3000, [40.0; 2], mixed),
+        ("line_mixed", 3000, [3000.0, 1.0], mixed),
+        ("line_flickering", 3000, [3000.0, 1.0], flickering),
+        ("heap_flickering", 3000, [40.0; 2], flickering),
+    ] {
+        let frames = moving(count, area, score);
+        let mut tracker = Tracker::new(TrackerConfig::for_score_threshold(0.4));
+        let mut frame = 0;
+        group.bench_function(BenchmarkId::new(name, count), |bench| {
+            bench.iter(|| {
+                frame = (frame + 1) % frames.len();
+                tracker.update(NonZeroU32::MIN, black_box(&frames[frame]))
+            });
+        });
+    }
+    group.finish();
+}
+
 criterion_group!(
     vision,
     decoding,
     raw_frames,
     bombs,
     preprocessing,
-    suppressing
+    suppressing,
+    tracking
 );
 criterion_main!(vision);
