@@ -12,6 +12,7 @@ use crate::pipeline::{
     ModelRef, ModelState, ModelStatus, RawImage, Timings, Unavailable,
 };
 use crate::scheduling::Deadline;
+use crate::tracking::TrackId;
 use crate::vision::{
     BoundingBox, ColorSpace, DecodeError, ImageSize, PixelFormat, RawLayout, Rotation,
 };
@@ -250,7 +251,7 @@ fn detection(detection: Detection) -> pb::Detection {
         score: detection.score,
         class_id: detection.class.0,
         label: detection.label,
-        track_id: None,
+        track_id: detection.track.map(TrackId::get),
     }
 }
 

@@ -17,11 +17,12 @@ use super::error::DetectError;
 use super::metrics::Metrics;
 use super::readiness::Readiness;
 use super::registry::Registry;
-use super::request::{DetectRequest, Detections};
+use super::request::{DetectRequest, Detections, EffectiveOptions};
 use super::stages::{Answer, Call, Waiting};
 use super::stream::Streams;
 use super::timings::Received;
 use super::wait_gauge::WaitGauge;
+use crate::model::Threshold;
 use crate::scheduling::{
     Arrival, Batcher, Deadline, Kind, ModelKey, Outcome, Share, StreamKey, Ticket,
 };
@@ -47,6 +48,17 @@ pub(super) struct Turn {
     pub(super) kind: Kind,
     /// Taken by the worker that begins it.
     pub(super) claim: Claim,
+    /// How it is detected, of what was asked for.
+    pub(super) detect: Detect,
+}
+
+/// How a request is detected.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Detect {
+    /// As asked.
+    AsAsked,
+    /// At a lower threshold, for a tracker; the asker shows what was asked for.
+    DownTo(Threshold),
 }
 
 /// A request in the line, on the shelf or with a device, and its answer in the end. Dropping it takes the request out as
@@ -59,6 +71,8 @@ pub(super) struct Pending {
     ticket: Option<Ticket<Waiting>>,
     answers: AnswerGauge,
     turned_away: Option<TurnedAway>,
+    /// What was asked for, where something else was done.
+    asked: Option<EffectiveOptions>,
 }
 
 /// What is remembered of a call that cannot be answered in time.
@@ -216,7 +230,14 @@ impl Detector {
             .registry
             .find(request.model.as_deref(), request.version)?;
         span.record("model", &model.reference.name);
-        let options = model.effective(&request.options)?;
+        let mut options = model.effective(&request.options)?;
+        let asked = match turn.detect {
+            Detect::AsAsked => None,
+            Detect::DownTo(threshold) => {
+                let lower = options.down_to(threshold);
+                Some(std::mem::replace(&mut options, lower))
+            }
+        };
         // What is kept is the picture; a compressed message turned out larger than it was sent.
         if permit.resize(request.image.len() as u64).is_err() {
             return Err(self.overloaded());
@@ -268,6 +289,7 @@ impl Detector {
             ticket: Some(ticket),
             answers: self.answers.clone(),
             turned_away,
+            asked,
         })
     }
 
@@ -288,6 +310,7 @@ impl Turn {
             stream: StreamKey::CALLS,
             kind: Kind::Call,
             claim: Claim::default(),
+            detect: Detect::AsAsked,
         }
     }
 }
@@ -295,6 +318,11 @@ impl Turn {
 // === impl Pending ===
 
 impl Pending {
+    /// What was asked for, where it was detected otherwise. Once.
+    pub(super) fn take_asked(&mut self) -> Option<EffectiveOptions> {
+        self.asked.take()
+    }
+
     /// Takes in what there is to learn from an answer.
     fn learn(&self, answer: &Answer) {
         match answer {

@@ -1,10 +1,13 @@
 //! What goes into the use case and what comes out, in the project's own types.
 
+use std::num::NonZeroU32;
+
 use bytes::Bytes;
 
 use super::timings::Timings;
-use crate::model::{ModelVersion, Threshold};
+use crate::model::{MAX_DETECTIONS, ModelVersion, Threshold};
 use crate::scheduling::Deadline;
+use crate::tracking::TrackId;
 use crate::vision::{
     BoundingBox, ClassId, DecodeError, DecodeLimits, ImageSize, Picture, RawFrame, RawLayout,
     decode,
@@ -89,6 +92,8 @@ pub struct Detection {
     pub class: ClassId,
     /// Its label.
     pub label: String,
+    /// Which of a stream's objects it is, where they are followed and this is one of them.
+    pub track: Option<TrackId>,
 }
 
 /// The reply to one request.
@@ -132,6 +137,23 @@ impl DetectOptions {
                 false => self.labels,
             },
             region: self.region.or(others.region),
+        }
+    }
+}
+
+// === impl EffectiveOptions ===
+
+impl EffectiveOptions {
+    /// The same with as many boxes as there may be, down to `threshold` if that is lower.
+    pub(super) fn down_to(&self, threshold: Threshold) -> Self {
+        let lower = threshold < self.score_threshold;
+        Self {
+            score_threshold: match lower {
+                true => threshold,
+                false => self.score_threshold,
+            },
+            max_detections: NonZeroU32::new(MAX_DETECTIONS).unwrap_or(self.max_detections),
+            ..self.clone()
         }
     }
 }

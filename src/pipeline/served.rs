@@ -213,6 +213,7 @@ impl ServedModel {
                 score: found.score,
                 class: found.class,
                 label: label.to_owned(),
+                track: None,
             });
         }
         let total = detections.len();

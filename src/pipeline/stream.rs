@@ -12,6 +12,7 @@
 //! A frame waits until a CPU worker takes its [`Claim`]; from then on it is finished, whatever comes. So a frame that is
 //! dropped has cost no decode and no run.
 
+mod identities;
 mod window;
 
 use std::num::NonZeroUsize;
@@ -28,6 +29,7 @@ use super::metrics::{FrameLabel, Metrics};
 use super::request::{DetectOptions, Detections, EffectiveOptions, Image, ModelRef};
 use crate::model::ModelVersion;
 use crate::scheduling::StreamKey;
+use identities::Identities;
 pub use window::FrameStream;
 
 /// What streams may hold.
@@ -81,6 +83,8 @@ pub struct StreamRequest {
     pub max_in_flight: Option<NonZeroUsize>,
     /// A frame that has waited for so long since its receipt is dropped.
     pub max_frame_age: Option<Duration>,
+    /// Whether objects are followed from frame to frame.
+    pub track: bool,
 }
 
 /// What is in force for a stream.
@@ -250,7 +254,10 @@ impl Detector {
             max_in_flight: asked.min(max_in_flight),
         };
         let window = terms.max_in_flight.get();
-        let frames = FrameStream::new(self.clone(), request, stream, window);
+        let identities = request
+            .track
+            .then(|| Identities::new(terms.options.score_threshold));
+        let frames = FrameStream::new(self.clone(), request, stream, window, identities);
         Ok((frames, terms))
     }
 }

@@ -747,3 +747,52 @@ async fn a_frame_above_the_message_limit_ends_the_stream_after_what_came_before(
     assert_eq!(reason(&status), expected);
     assert!(status.get_error_details().error_info().is_some());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn followed_objects_keep_their_numbers_and_replies_show_what_was_asked_for() {
+    let server = Server::start(&["echo"]).await;
+    let config = |track| pb::StreamConfig {
+        track,
+        options: Some(pb::DetectOptions {
+            max_detections: Some(2),
+            ..Default::default()
+        }),
+        ..policy(pb::FramePolicy::All)
+    };
+    let (mut followed, started) = Stream::start(server.client(), config(true)).await;
+    let (mut plain, _) = Stream::start(server.client(), config(false)).await;
+    // What is in force is what was asked for, not what detection runs at.
+    let options = started.effective_options.unwrap();
+    assert_eq!(options.score_threshold, Some(0.25));
+    // Boxes that move a little from frame to frame.
+    for id in 0..30u8 {
+        let picture = flat_png([3 * id, 2 * id, 50], 16);
+        followed.send(frame(id.into(), picture.clone()));
+        plain.send(frame(id.into(), picture));
+    }
+    let mut numbers = Vec::new();
+    for _ in 0..30 {
+        let found = detections(followed.result().await);
+        let without = detections(plain.result().await);
+        let tracks: Vec<_> = found
+            .detections
+            .iter()
+            .map(|found| found.track_id)
+            .collect();
+        numbers.push(tracks);
+        assert_eq!(found.total_detections, without.total_detections);
+        let unnamed = found.detections.into_iter().map(|found| pb::Detection {
+            track_id: None,
+            ..found
+        });
+        assert_eq!(unnamed.collect::<Vec<_>>(), without.detections);
+    }
+    let [Some(first), Some(second)] = numbers[0][..] else {
+        panic!("{numbers:?}");
+    };
+    assert_ne!(first, second);
+    assert!(
+        numbers.iter().all(|frame| *frame == numbers[0]),
+        "{numbers:?}"
+    );
+}

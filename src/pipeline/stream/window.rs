@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use super::identities::Identities;
 use super::{
     DropReason, FrameAnswer, FrameOutcome, FramePolicy, FrameRequest, OpenStream, StreamRequest,
 };
 use crate::pipeline::claim::Claim;
-use crate::pipeline::detector::{Detector, Pending, Turn};
+use crate::pipeline::detector::{Detect, Detector, Pending, Turn};
 use crate::pipeline::error::DetectError;
 use crate::pipeline::request::DetectRequest;
 use crate::pipeline::timings::Received;
@@ -25,6 +26,10 @@ pub struct FrameStream<T> {
     request: StreamRequest,
     stream: OpenStream,
     window: usize,
+    /// Where objects are followed.
+    identities: Option<Identities>,
+    /// Frames that have been answered: the number of the first that is not.
+    answered: u64,
     /// In the order in which they came.
     frames: VecDeque<Frame<T>>,
 }
@@ -54,12 +59,15 @@ impl<T> FrameStream<T> {
         request: StreamRequest,
         stream: OpenStream,
         window: usize,
+        identities: Option<Identities>,
     ) -> Self {
         Self {
             detector,
             request,
             stream,
             window,
+            identities,
+            answered: 0,
             frames: VecDeque::new(),
         }
     }
@@ -108,11 +116,15 @@ impl<T> FrameStream<T> {
         if let Some(first) = self.frames.front_mut()
             && let State::InLine(pending, _) = &mut first.state
         {
-            let answer = std::task::ready!(Pin::new(pending).poll(context));
-            let answer = answer.map(|mut found| {
+            let mut answer = std::task::ready!(Pin::new(&mut *pending).poll(context));
+            if let Ok(found) = &mut answer {
+                if let (Some(identities), Some(asked)) =
+                    (&mut self.identities, pending.take_asked())
+                {
+                    identities.name(self.answered, found, asked);
+                }
                 found.timings.in_order(first.received);
-                found
-            });
+            }
             first.state = State::Done(answer.into());
         }
         match self.frames.pop_front() {
@@ -122,6 +134,7 @@ impl<T> FrameStream<T> {
                 ..
             }) => {
                 self.detector.metrics.frame(outcome.label());
+                self.answered += 1;
                 self.fill_window();
                 Poll::Ready(FrameAnswer { tag, outcome })
             }
@@ -183,6 +196,11 @@ impl<T> FrameStream<T> {
         }
     }
 
+    fn detect(&self) -> Detect {
+        let down_to = self.identities.as_ref().and_then(Identities::threshold);
+        down_to.map_or(Detect::AsAsked, Detect::DownTo)
+    }
+
     fn submit(&self, frame: FrameRequest, received: Received) -> State {
         let FrameRequest {
             image,
@@ -206,6 +224,7 @@ impl<T> FrameStream<T> {
             stream: self.stream.key,
             kind: Kind::Frame,
             claim: claim.clone(),
+            detect: self.detect(),
         };
         match self.detector.submit(request, received, permit, turn, span) {
             Ok(pending) => State::InLine(pending, claim),
