@@ -232,6 +232,23 @@ async fn freshness(rounds: usize, length: Duration) {
                 millis(&timings.total) - bound
             })
             .collect();
+        if let Some((_, worst)) = excesses
+            .iter()
+            .zip(&timings)
+            .max_by(|a, b| a.0.total_cmp(b.0))
+        {
+            let part = |part: &Option<prost_types::Duration>| millis(part).round();
+            println!(
+                "  furthest over: queue {} ms, preprocess {}, batch wait {}, run {} of {}, postprocess {}, order wait {}",
+                part(&worst.queue),
+                part(&worst.preprocess),
+                part(&worst.batch_wait),
+                part(&worst.inference),
+                worst.batch_size,
+                part(&worst.postprocess),
+                part(&worst.order_wait),
+            );
+        }
         let late = excesses.iter().filter(|excess| **excess > 0.0).count();
         answered.push(timings.len() as f64 / length.as_secs_f64());
         dropped.push((sent - timings.len()) as f64 / length.as_secs_f64());

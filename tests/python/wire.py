@@ -41,9 +41,10 @@ def _load_stubs():
 pb, pb_grpc = _load_stubs()
 
 
-def channel(address: str) -> grpc.Channel:
-    """Opens a channel to `address`, past any proxy that the environment names."""
-    return grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)])
+def channel(address: str, **options: int) -> grpc.Channel:
+    """Opens a channel to `address`, past any proxy that the environment names. `options` are of gRPC's http2."""
+    named = [(f"grpc.http2.{name}", value) for name, value in options.items()]
+    return grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0), *named])
 
 
 def stub(open_channel: grpc.Channel) -> "pb_grpc.DetectionServiceStub":
