@@ -217,7 +217,15 @@ async fn freshness(rounds: usize, length: Duration) {
         }
         let seen = cameras.join_all().await;
         let sent: usize = seen.iter().map(|seen| seen.sent).sum();
-        let timings: Vec<&pb::Timings> = seen.iter().flat_map(|seen| &seen.answered).collect();
+        // Nothing newer comes after the last frame of each.
+        let fresh = |seen: &Seen| match seen.last_answered {
+            true => seen.answered.len() - 1,
+            false => seen.answered.len(),
+        };
+        let timings: Vec<&pb::Timings> = seen
+            .iter()
+            .flat_map(|seen| &seen.answered[..fresh(seen)])
+            .collect();
         let mut ages: Vec<f64> = timings
             .iter()
             .map(|timings| millis(&timings.total))
@@ -232,23 +240,6 @@ async fn freshness(rounds: usize, length: Duration) {
                 millis(&timings.total) - bound
             })
             .collect();
-        if let Some((_, worst)) = excesses
-            .iter()
-            .zip(&timings)
-            .max_by(|a, b| a.0.total_cmp(b.0))
-        {
-            let part = |part: &Option<prost_types::Duration>| millis(part).round();
-            println!(
-                "  furthest over: queue {} ms, preprocess {}, batch wait {}, run {} of {}, postprocess {}, order wait {}",
-                part(&worst.queue),
-                part(&worst.preprocess),
-                part(&worst.batch_wait),
-                part(&worst.inference),
-                worst.batch_size,
-                part(&worst.postprocess),
-                part(&worst.order_wait),
-            );
-        }
         let late = excesses.iter().filter(|excess| **excess > 0.0).count();
         answered.push(timings.len() as f64 / length.as_secs_f64());
         dropped.push((sent - timings.len()) as f64 / length.as_secs_f64());
@@ -310,6 +301,8 @@ async fn synthetic_server(engines: &Synthetic) -> (String, oneshot::Sender<()>, 
 struct Seen {
     sent: usize,
     answered: Vec<pb::Timings>,
+    /// Whether that is of the last frame too.
+    last_answered: bool,
 }
 
 /// A camera that sends a frame every `interval` for `length`, whatever becomes of them.
@@ -336,13 +329,16 @@ async fn watch(
         sent
     });
     let mut answered = Vec::new();
+    let mut last_answered = false;
     let mut results = 0;
     while let Some(message) = answers.message().await.unwrap() {
         let Some(Told::Result(result)) = message.payload else {
             continue;
         };
         results += 1;
-        match result.outcome.unwrap() {
+        let outcome = result.outcome.unwrap();
+        last_answered = matches!(outcome, Outcome::Detections(_));
+        match outcome {
             Outcome::Detections(found) => answered.push(found.timings.unwrap()),
             Outcome::Dropped(_) => {}
             Outcome::Error(error) => panic!("{error:?}"),
@@ -353,6 +349,7 @@ async fn watch(
     Seen {
         sent: usize::try_from(sent).unwrap(),
         answered,
+        last_answered,
     }
 }
 
