@@ -199,12 +199,6 @@ def test_server_answers_after_refusals(echo_server):
     assert_answers(echo_server.detect(PICTURE), echo.answer(COLOUR, 64, 48)[:3])
 
 
-def test_stream_is_not_there_yet(echo_server):
-    with pytest.raises(grpc.RpcError) as caught:
-        next(echo_server.stub.DetectStream(iter([pb.DetectStreamRequest()]), timeout=TIMEOUT_S))
-    assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
-
-
 def test_a_calls_name_is_in_the_log_when_it_is_answered(start_server, tmp_path):
     config = tmp_path / "detectd.toml"
     config.write_text('default_model = "echo"\n[log]\nlevel = "info,detectd::grpc=debug"\n')
