@@ -1,24 +1,27 @@
 //! `detectd detect`: a client. Sends photos, prints the boxes, draws them.
 
+mod print;
+mod stream;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use serde_json::json;
+use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 use tonic_types::StatusExt;
 
 use super::{Exit, terminal};
 use crate::grpc::pb;
 use crate::grpc::pb::detection_service_client::DetectionServiceClient;
-use crate::vision::draw::{Annotation, annotate, encode_jpeg};
-use crate::vision::{BoundingBox, DecodeLimits, decode};
+use print::{as_json, as_text, draw, drawing};
+use stream::StreamFlags;
 
 /// Sends photos to a server, prints the boxes and draws them.
 #[derive(Debug, Args)]
 pub(super) struct Detect {
-    /// Photos: JPEG, PNG, WebP, GIF or BMP.
+    /// Photos: JPEG, PNG, WebP, GIF or BMP. With --stream also folders of them, in the order of their names.
     #[arg(required = true, value_name = "PHOTO")]
     photos: Vec<PathBuf>,
     /// The server's gRPC address.
@@ -39,6 +42,8 @@ pub(super) struct Detect {
     /// How long to wait for each answer, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
     timeout: f64,
+    #[command(flatten)]
+    stream: StreamFlags,
 }
 
 /// The server's own limit may be smaller; it says so itself.
@@ -59,6 +64,9 @@ impl Detect {
                 std::fs::create_dir_all(out)
                     .with_context(|| format!("cannot make {}", out.display()))?;
             }
+            if self.stream.stream {
+                return self.stream_all(client, timeout).await;
+            }
             let mut code = Exit::Success;
             for photo in &self.photos {
                 // One bad photo does not keep the others from being looked at.
@@ -78,16 +86,12 @@ impl Detect {
         timeout: Duration,
     ) -> anyhow::Result<()> {
         let encoded = std::fs::read(photo).context("cannot read it")?;
-        let options = pb::DetectOptions {
-            score_threshold: self.score_threshold,
-            ..Default::default()
-        };
         let request = pb::DetectRequest {
             model: self.model.clone(),
             image: Some(pb::Image {
                 source: Some(pb::image::Source::Encoded(encoded.clone().into())),
             }),
-            options: Some(options),
+            options: Some(self.options()),
             ..Default::default()
         };
         // The server is told as well: it does nothing for an answer that nobody waits for.
@@ -95,25 +99,44 @@ impl Detect {
         request.set_timeout(timeout);
         let response = match client.detect(request).await {
             Ok(response) => response.into_inner(),
-            Err(status) => {
-                let details = status.get_error_details();
-                let reason = details.error_info().map_or("", |info| info.reason.as_str());
-                bail!("{:?} {reason}: {}", status.code(), status.message());
-            }
+            Err(status) => bail!(refusal(&status)),
         };
+        self.show(photo, &encoded, &response)
+    }
+
+    fn options(&self) -> pb::DetectOptions {
+        pb::DetectOptions {
+            score_threshold: self.score_threshold,
+            ..Default::default()
+        }
+    }
+
+    fn show(
+        &self,
+        photo: &Path,
+        encoded: &[u8],
+        response: &pb::DetectResponse,
+    ) -> anyhow::Result<()> {
         match self.json {
-            true => terminal::say(&as_json(photo, &response).to_string()),
-            false => as_text(photo, &response)
+            true => terminal::say(&as_json(photo, response).to_string()),
+            false => as_text(photo, response)
                 .iter()
                 .for_each(|line| terminal::say(line)),
         }
         if let Some(out) = &self.out {
             let drawn = drawing(out, photo)?;
-            draw(&encoded, &response, &drawn)?;
+            draw(encoded, response, &drawn)?;
             terminal::say_unless(self.json, &format!("  drawn in {}", drawn.display()));
         }
         Ok(())
     }
+}
+
+/// Code, reason and text of a status.
+fn refusal(status: &Status) -> String {
+    let details = status.get_error_details();
+    let reason = details.error_info().map_or("", |info| info.reason.as_str());
+    format!("{:?} {reason}: {}", status.code(), status.message())
 }
 
 async fn connect(addr: &str, timeout: Duration) -> anyhow::Result<DetectionServiceClient<Channel>> {
@@ -126,136 +149,4 @@ async fn connect(addr: &str, timeout: Duration) -> anyhow::Result<DetectionServi
     Ok(DetectionServiceClient::new(channel)
         .max_decoding_message_size(MAX_MESSAGE)
         .max_encoding_message_size(MAX_MESSAGE))
-}
-
-fn as_text(photo: &Path, response: &pb::DetectResponse) -> Vec<String> {
-    let size = response.image_size.unwrap_or_default();
-    let model = response.model.clone().unwrap_or_default();
-    let total = response
-        .timings
-        .as_ref()
-        .and_then(|timings| timings.total)
-        .map(millis);
-    let mut lines = vec![format!(
-        "{}  {}x{}  {} {}  {} objects  {:.1} ms",
-        photo.display(),
-        size.width,
-        size.height,
-        model.name,
-        model.version,
-        response.total_detections,
-        total.unwrap_or_default()
-    )];
-    lines.extend(response.detections.iter().map(|found| {
-        let b = found.r#box.unwrap_or_default();
-        format!(
-            "  {:<16} {:.3}  [{:.1}, {:.1}, {:.1}, {:.1}]",
-            found.label, found.score, b.x_min, b.y_min, b.x_max, b.y_max
-        )
-    }));
-    lines
-}
-
-fn as_json(photo: &Path, response: &pb::DetectResponse) -> serde_json::Value {
-    let size = response.image_size.unwrap_or_default();
-    let model = response.model.clone().unwrap_or_default();
-    let timings = response.timings.clone().unwrap_or_default();
-    let detections: Vec<_> = response
-        .detections
-        .iter()
-        .map(|found| {
-            let b = found.r#box.unwrap_or_default();
-            json!({
-                "label": found.label,
-                "class_id": found.class_id,
-                "score": found.score,
-                "box": {"x_min": b.x_min, "y_min": b.y_min, "x_max": b.x_max, "y_max": b.y_max},
-            })
-        })
-        .collect();
-    json!({
-        "photo": photo.display().to_string(),
-        "image_size": {"width": size.width, "height": size.height},
-        "model": {"name": model.name, "version": model.version},
-        "total_detections": response.total_detections,
-        "detections": detections,
-        "timings_ms": {
-            "queue": timings.queue.map(millis),
-            "preprocess": timings.preprocess.map(millis),
-            "batch_wait": timings.batch_wait.map(millis),
-            "inference": timings.inference.map(millis),
-            "postprocess": timings.postprocess.map(millis),
-            "total": timings.total.map(millis),
-        },
-        "batch_size": timings.batch_size,
-        "device": timings.device,
-    })
-}
-
-/// A file for a photo's drawing that is not there yet: neither the photo itself nor another's drawing is ever
-/// overwritten.
-fn drawing(out: &Path, photo: &Path) -> anyhow::Result<PathBuf> {
-    let stem = photo.file_stem().unwrap_or_default().to_string_lossy();
-    let names = (1..).map(|n| match n {
-        1 => format!("{stem}-boxes.jpg"),
-        n => format!("{stem}-boxes-{n}.jpg"),
-    });
-    let free = names.map(|name| out.join(name)).find(|path| !path.exists());
-    free.with_context(|| format!("there is no free name in {}", out.display()))
-}
-
-fn draw(encoded: &[u8], response: &pb::DetectResponse, path: &Path) -> anyhow::Result<()> {
-    // The server has taken it, so its pixel limit holds; this end only has to read it again.
-    let picture = decode(
-        encoded,
-        &DecodeLimits {
-            max_pixels: u64::MAX,
-        },
-    )
-    .context("cannot read it here")?;
-    let annotations: Vec<Annotation> = response
-        .detections
-        .iter()
-        // The weakest first, so that the strongest is drawn on top.
-        .rev()
-        .map(|found| {
-            let b = found.r#box.unwrap_or_default();
-            Annotation {
-                bbox: BoundingBox {
-                    x_min: b.x_min,
-                    y_min: b.y_min,
-                    x_max: b.x_max,
-                    y_max: b.y_max,
-                },
-                label: format!("{} {:.2}", found.label, found.score),
-                color_index: found.class_id as usize,
-            }
-        })
-        .collect();
-    let jpeg =
-        encode_jpeg(&annotate(&picture, &annotations), 90).context("cannot encode the drawing")?;
-    std::fs::write(path, jpeg).with_context(|| format!("cannot write {}", path.display()))
-}
-
-fn millis(duration: prost_types::Duration) -> f64 {
-    duration.seconds as f64 * 1e3 + f64::from(duration.nanos) / 1e6
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_drawing_overwrites_neither_the_photo_nor_another_drawing() {
-        let folder = tempfile::tempdir().unwrap();
-        let photo = folder.path().join("1.jpg");
-        std::fs::write(&photo, b"the photo").unwrap();
-        let first = drawing(folder.path(), &photo).unwrap();
-        assert_ne!(first, photo);
-        std::fs::write(&first, b"a drawing").unwrap();
-        // Another folder's photo of the same name.
-        let second = drawing(folder.path(), Path::new("elsewhere/1.jpg")).unwrap();
-        assert_ne!(second, first);
-        assert!(!second.exists());
-    }
 }

@@ -1,5 +1,6 @@
 //! Streams of frames over the wire: order, policies, errors, readers, and ends.
 
+use std::process::{Command, Output};
 use std::time::Duration;
 
 use detectd::config::Config;
@@ -795,4 +796,85 @@ async fn followed_objects_keep_their_numbers_and_replies_show_what_was_asked_for
         numbers.iter().all(|frame| *frame == numbers[0]),
         "{numbers:?}"
     );
+}
+
+/// `detectd detect --stream` against `server`, over a folder with these pictures; what it printed, line by line.
+async fn streamed(server: &Server, pictures: &[(&str, Vec<u8>)], more: &[&str]) -> Output {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, bytes) in pictures {
+        std::fs::write(folder.path().join(name), bytes).unwrap();
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_detectd"));
+    command.args(["detect", "--stream", "--addr"]);
+    command.arg(server.tcp().to_string()).arg(folder.path());
+    command.args(more);
+    // The folder lives until the command has ended.
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap());
+    output.await.unwrap()
+}
+
+fn lines(bytes: Vec<u8>) -> Vec<String> {
+    String::from_utf8(bytes)
+        .unwrap()
+        .lines()
+        .map(str::to_owned)
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_is_streamed_in_the_order_of_its_names_and_one_bad_frame_is_told() {
+    let server = Server::start(&["echo"]).await;
+    let picture = || flat_png([10, 20, 30], 16);
+    let pictures = [
+        ("f1.png", picture()),
+        ("f2.png", b"no picture".to_vec()),
+        ("f10.png", picture()),
+        ("notes.txt", Vec::new()),
+    ];
+    let output = streamed(&server, &pictures, &["--track"]).await;
+    assert!(!output.status.success());
+    let errors = lines(output.stderr);
+    let [error] = &errors[..] else {
+        panic!("{errors:?}");
+    };
+    assert!(error.contains("f2.png: Invalid"), "{error}");
+    let said = lines(output.stdout);
+    let heads: Vec<_> = said.iter().filter(|line| line.contains("16x16")).collect();
+    assert!(heads[0].contains("f1.png") && heads[1].contains("f10.png"));
+    assert!(said.iter().any(|line| line.ends_with("#1")), "{said:?}");
+    let last = said.last().unwrap();
+    assert!(last.starts_with("3 frames  2 answered  1 failed"), "{last}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streamed_json_is_an_object_a_frame_and_drawings_are_written() {
+    let server = Server::start(&["echo"]).await;
+    let pictures = [
+        ("a.png", flat_png([10, 20, 30], 16)),
+        ("b.png", flat_png([90, 20, 30], 16)),
+    ];
+    let out = tempfile::tempdir().unwrap();
+    let drawn = out.path().to_str().unwrap();
+    let more = [
+        "--json", "--policy", "latest", "--fps", "20", "--out", drawn,
+    ];
+    let output = streamed(&server, &pictures, &more).await;
+    assert!(output.status.success(), "{output:?}");
+    let objects: Vec<serde_json::Value> = lines(output.stdout)
+        .iter()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(objects.len(), 2);
+    assert_eq!(objects[0]["total_detections"], 3);
+    assert!(out.path().join("b-boxes.jpg").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_cannot_be_is_told_with_its_reason() {
+    let server = Server::start(&["echo"]).await;
+    let pictures = [("a.png", flat_png([10, 20, 30], 16))];
+    let output = streamed(&server, &pictures, &["--model", "unheard-of"]).await;
+    assert!(!output.status.success());
+    let errors = lines(output.stderr);
+    assert!(errors[0].contains("NotFound MODEL_NOT_FOUND"), "{errors:?}");
 }
