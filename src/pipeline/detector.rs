@@ -162,6 +162,7 @@ impl Detector {
             priority,
             // To have run by then is not enough.
             deadline: request.deadline.earlier(self.answers.at_most()),
+            pieces: None,
             payload: waiting,
         };
         let Ok(ticket) = self.batcher.arrive(arrival) else {

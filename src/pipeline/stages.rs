@@ -63,7 +63,7 @@ pub(super) struct Context {
 #[derive(Debug)]
 pub(super) struct PipelineStages {
     pub(super) pool: CpuPool,
-    pub(super) completions: Completions<Picture<Context>>,
+    pub(super) completions: Completions<Waiting, Picture<Context>>,
     pub(super) instances: Instances,
     /// Batches for instances that had gone: they come back with the report of that.
     pub(super) stranded: HashMap<InstanceKey, HandedOut>,
@@ -77,7 +77,7 @@ pub(super) struct PipelineStages {
 pub(super) struct InstanceReports {
     pub(super) key: InstanceKey,
     pub(super) pool: CpuPool,
-    pub(super) completions: Completions<Picture<Context>>,
+    pub(super) completions: Completions<Waiting, Picture<Context>>,
     pub(super) instances: WeakInstances,
     pub(super) loaded: Option<oneshot::Sender<Result<Loaded, EngineError>>>,
     pub(super) metrics: Metrics,
@@ -115,7 +115,7 @@ impl Stages<Waiting, Picture<Context>> for PipelineStages {
         let job = move || {
             let began = Instant::now();
             match prepare(id, waiting, &limits, &metrics) {
-                Some(picture) => completions.prepared(id, picture, began.elapsed()),
+                Some(picture) => completions.prepared(id, picture, Vec::new(), began.elapsed()),
                 None => completions.prepare_failed(id, began.elapsed()),
             }
         };

@@ -344,6 +344,7 @@ impl<'a> World<'a> {
             },
             priority: caller.source.priority.into(),
             deadline,
+            pieces: None,
             payload: place,
         }));
     }
@@ -491,6 +492,7 @@ impl<'a> World<'a> {
                         self.inbox.push_back(Event::Prepared {
                             id: request.id,
                             payload: place,
+                            pieces: Vec::new(),
                             took: Duration::from_nanos(took),
                         });
                     }

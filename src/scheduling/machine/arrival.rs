@@ -2,10 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use super::forecast::Expected;
 use super::margin::Margin;
 use super::{Machine, Stage, Tracked};
 use crate::scheduling::deadline::Deadline;
 use crate::scheduling::event::{Action, Arrival, Outcome, Priority};
+use crate::scheduling::lane::Job;
 use crate::scheduling::line::{Cost, Place, Waiting};
 
 /// Nobody need come back sooner: forecasts are no finer than this.
@@ -24,6 +26,7 @@ impl<W, R> Machine<W, R> {
             share,
             priority,
             deadline,
+            pieces,
             payload,
         } = arrival;
         if !self.is_live(model) {
@@ -39,13 +42,24 @@ impl<W, R> Machine<W, R> {
             priority,
             share,
             model,
+            job: match pieces {
+                None => Job::Picture,
+                Some(_) => Job::Cut,
+            },
             due,
         };
-        let cost = self.expected_cost(place);
+        let pieces = pieces.unwrap_or(0);
+        let expected = self.expected(place, pieces);
         if priority == Priority::Interactive {
-            self.demands.offered(model, share.source, cost.device, now);
+            let device = expected.total().device;
+            self.demands.offered(model, share.source, device, now);
         }
-        if let Err(retry_after) = self.foresee(place, cost, now) {
+        // Whoever sets no deadline waits for as long as his own picture takes.
+        let own = match deadline {
+            Deadline::NEVER => self.expected(place, 0),
+            _ => expected,
+        };
+        if let Err(retry_after) = self.foresee(place, own, now) {
             let outcome = Outcome::Infeasible { retry_after };
             actions.push(Action::DropWaiting(payload, outcome));
             return;
@@ -56,7 +70,8 @@ impl<W, R> Machine<W, R> {
                 payload,
                 place,
                 arrived: now,
-                cost,
+                cost: expected.cost,
+                to_come: expected.to_come,
             },
         );
         self.track(
@@ -67,6 +82,8 @@ impl<W, R> Machine<W, R> {
                 stage: Stage::Waiting,
                 cost: Cost::default(),
                 requeued: false,
+                pieces,
+                picture: None,
             },
         );
     }
@@ -75,14 +92,19 @@ impl<W, R> Machine<W, R> {
     ///
     /// # Errors
     /// How long after it is due, when that is too late.
-    pub(super) fn foresee(&self, place: Place, cost: Cost, now: Instant) -> Result<(), Duration> {
+    pub(super) fn foresee(
+        &self,
+        place: Place,
+        expected: Expected,
+        now: Instant,
+    ) -> Result<(), Duration> {
         let left = place.due.saturating_duration_since(now).as_secs_f64();
-        match self.forecast_last(place, cost, now) {
+        match self.forecast_last(place, expected, now) {
             None => return Ok(()),
             Some(last) if last.finished <= left => return Ok(()),
             Some(_) => {}
         }
-        let Some(forecast) = self.forecast_turn(place, cost, now) else {
+        let Some(forecast) = self.forecast_turn(place, expected, now) else {
             return Ok(());
         };
         let late = forecast.finished - left;
@@ -95,10 +117,10 @@ impl<W, R> Machine<W, R> {
 
     /// Takes in whether a request that was let in with a deadline was answered before it.
     pub(super) fn learn_margin(&mut self, tracked: &Tracked, in_time: bool, now: Instant) {
-        let Some(model) = self.models.get_mut(&tracked.place.model) else {
+        if tracked.deadline == Deadline::NEVER || !self.cut.tells(tracked, in_time) {
             return;
-        };
-        if tracked.deadline != Deadline::NEVER {
+        }
+        if let Some(model) = self.models.get_mut(&tracked.place.model) {
             let margin = model.margin.get_or_insert(Margin::new(now));
             margin.observe(in_time, now);
         }

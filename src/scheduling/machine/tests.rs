@@ -1,5 +1,6 @@
 //! Scripts of events against the machine, under a time of their own making.
 
+mod pieces;
 mod policies;
 mod random;
 
@@ -82,6 +83,18 @@ impl Script {
         priority: Priority,
         deadline_ms: Option<u64>,
     ) -> Vec<Action<u64, u64>> {
+        self.arrive_to_be_cut(model, id, share, priority, deadline_ms, None)
+    }
+
+    fn arrive_to_be_cut(
+        &mut self,
+        model: u32,
+        id: u64,
+        share: Share,
+        priority: Priority,
+        deadline_ms: Option<u64>,
+        pieces: Option<usize>,
+    ) -> Vec<Action<u64, u64>> {
         let deadline = deadline_ms.map_or(Deadline::NEVER, |ms| {
             Deadline::at(self.start + Duration::from_millis(ms))
         });
@@ -91,6 +104,7 @@ impl Script {
             share,
             priority,
             deadline,
+            pieces,
             payload: id,
         }))
     }
@@ -99,6 +113,7 @@ impl Script {
         self.send(Event::Prepared {
             id: RequestId(id),
             payload: id,
+            pieces: Vec::new(),
             took: Duration::ZERO,
         })
     }
@@ -107,6 +122,17 @@ impl Script {
         self.send(Event::Prepared {
             id: RequestId(id),
             payload: id,
+            pieces: Vec::new(),
+            took: Duration::from_millis(took_ms),
+        })
+    }
+
+    /// It was cut: into itself and these.
+    fn cut_in(&mut self, id: u64, pieces: &[u64], took_ms: u64) -> Vec<Action<u64, u64>> {
+        self.send(Event::Prepared {
+            id: RequestId(id),
+            payload: id,
+            pieces: pieces.iter().map(|id| (RequestId(*id), *id)).collect(),
             took: Duration::from_millis(took_ms),
         })
     }
