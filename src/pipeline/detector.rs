@@ -15,7 +15,8 @@ use super::metrics::Metrics;
 use super::readiness::Readiness;
 use super::registry::Registry;
 use super::request::{DetectRequest, Detections};
-use super::stages::{Call, Waiting};
+use super::served::ServedModel;
+use super::stages::{Call, Sent, Waiting};
 use super::timings::Received;
 use super::wait_gauge::WaitGauge;
 use crate::scheduling::{Arrival, Batcher, Deadline, Outcome, Share, StreamKey};
@@ -143,7 +144,8 @@ impl Detector {
         let caller = permit.caller().clone();
         let (answer, answered) = oneshot::channel();
         let key = model.key;
-        let waiting = Waiting {
+        let pieces = ServedModel::pieces(&options, &request.image);
+        let waiting = Waiting::Picture(Box::new(Sent {
             call: Call {
                 has_deadline: request.deadline != Deadline::NEVER,
                 model,
@@ -154,7 +156,7 @@ impl Detector {
             image: request.image,
             received,
             permit,
-        };
+        }));
         let arrival = |id| Arrival {
             id,
             model: key,
@@ -162,7 +164,7 @@ impl Detector {
             priority,
             // To have run by then is not enough.
             deadline: request.deadline.earlier(self.answers.at_most()),
-            pieces: None,
+            pieces,
             payload: waiting,
         };
         let Ok(ticket) = self.batcher.arrive(arrival) else {
@@ -177,7 +179,11 @@ impl Detector {
                 Err(_) => return Err(DetectError::DeadlineExceeded),
             },
         };
-        ticket.answered();
+        match &answer {
+            // What is left of a picture when one of its pieces has failed leaves with the ticket.
+            Ok(Err(_)) if pieces.is_some() => drop(ticket),
+            _ => ticket.answered(),
+        }
         if let Ok(Ok(found)) = &answer {
             let run_by = found
                 .timings
@@ -186,7 +192,10 @@ impl Detector {
             self.answers
                 .record(received.elapsed().saturating_sub(run_by));
         }
-        if let Ok(Err(DetectError::DeadlineInfeasible { retry_after })) = &answer {
+        // What is true of a picture in pieces says nothing of others.
+        if let Ok(Err(DetectError::DeadlineInfeasible { retry_after })) = &answer
+            && pieces.is_none()
+        {
             self.admission
                 .turn_away(&caller, key, request.deadline, *retry_after);
         }

@@ -22,4 +22,5 @@ mod pressure;
 mod shutdown;
 mod simulate;
 mod support;
+mod tiling;
 mod vision;
