@@ -30,6 +30,13 @@ pub(super) struct Detect {
     /// Leave out boxes scoring below this; the model's default when unset.
     #[arg(long, value_name = "SCORE")]
     score_threshold: Option<f32>,
+    /// Look at each photo in tiles of so many pixels a side besides: finds small objects in large photos. 0 is as large as
+    /// the model's input.
+    #[arg(long, value_name = "PIXELS")]
+    tile_size: Option<u32>,
+    /// What neighbouring tiles share, as a part of a tile's side, 0 to 0.9; 0.2 when unset.
+    #[arg(long, value_name = "SHARE")]
+    tile_overlap: Option<f32>,
     /// Write each photo with its boxes into this folder.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -71,6 +78,15 @@ impl Detect {
         })
     }
 
+    /// Either of its settings asks for it.
+    fn tiling(&self) -> Option<pb::Tiling> {
+        let asked = self.tile_size.is_some() || self.tile_overlap.is_some();
+        asked.then(|| pb::Tiling {
+            tile_size: self.tile_size.unwrap_or(0),
+            overlap: self.tile_overlap,
+        })
+    }
+
     async fn photo(
         &self,
         client: &mut DetectionServiceClient<Channel>,
@@ -80,6 +96,7 @@ impl Detect {
         let encoded = std::fs::read(photo).context("cannot read it")?;
         let options = pb::DetectOptions {
             score_threshold: self.score_threshold,
+            tiling: self.tiling(),
             ..Default::default()
         };
         let request = pb::DetectRequest {
@@ -131,13 +148,14 @@ async fn connect(addr: &str, timeout: Duration) -> anyhow::Result<DetectionServi
 fn as_text(photo: &Path, response: &pb::DetectResponse) -> Vec<String> {
     let size = response.image_size.unwrap_or_default();
     let model = response.model.clone().unwrap_or_default();
-    let total = response
-        .timings
-        .as_ref()
-        .and_then(|timings| timings.total)
-        .map(millis);
+    let timings = response.timings.clone().unwrap_or_default();
+    let total = timings.total.map(millis);
+    let tiles = match timings.tiles {
+        0 | 1 => String::new(),
+        tiles => format!("  {tiles} tiles"),
+    };
     let mut lines = vec![format!(
-        "{}  {}x{}  {} {}  {} objects  {:.1} ms",
+        "{}  {}x{}  {} {}  {} objects  {:.1} ms{tiles}",
         photo.display(),
         size.width,
         size.height,
@@ -188,6 +206,7 @@ fn as_json(photo: &Path, response: &pb::DetectResponse) -> serde_json::Value {
             "total": timings.total.map(millis),
         },
         "batch_size": timings.batch_size,
+        "tiles": timings.tiles,
         "device": timings.device,
     })
 }

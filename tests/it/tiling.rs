@@ -371,3 +371,32 @@ async fn tiles_that_cannot_be_are_refused_with_what_would_do() {
     let reply = client.detect(message).await.unwrap().into_inner();
     assert!(reply.timings.unwrap().tiles > 900);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_client_asks_for_tiles_and_says_how_many_there_were() {
+    let server = Server::start_synthetic(&[("thing", BATCHES)], &engines(MS), |_| {}).await;
+    let folder = tempfile::tempdir().unwrap();
+    let photo = folder.path().join("fields.png");
+    std::fs::write(&photo, fields(3, 2, |_, _| 9)).unwrap();
+    let run = |options: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_detectd"));
+        let addr = server.tcp().to_string();
+        command.args(["detect", "--addr", &addr]).args(options);
+        command.arg(&photo);
+        async move {
+            let output = tokio::task::spawn_blocking(move || command.output().unwrap());
+            let output = output.await.unwrap();
+            assert!(output.status.success(), "{output:?}");
+            String::from_utf8(output.stdout).unwrap()
+        }
+    };
+    let text = run(&["--tile-size", "16", "--tile-overlap", "0"]).await;
+    assert!(
+        text.contains("7 objects") && text.contains("7 tiles"),
+        "{text}"
+    );
+    // With the usual overlap a tile more in each direction.
+    let json = run(&["--tile-size", "0", "--json"]).await;
+    assert!(json.contains("\"tiles\":13"), "{json}");
+    assert!(!run(&[]).await.contains("tiles"));
+}
