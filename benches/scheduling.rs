@@ -68,7 +68,7 @@ type Answer = oneshot::Sender<()>;
 /// Hands batches to real instances; a request is prepared the moment that it may be.
 struct Ready {
     tensor: Arc<Tensor>,
-    completions: Completions<Picture<Answer>>,
+    completions: Completions<Answer, Picture<Answer>>,
     instances: Arc<Mutex<HashMap<InstanceKey, Instance<Answer>>>>,
 }
 
@@ -76,7 +76,8 @@ impl Stages<Answer, Picture<Answer>> for Ready {
     fn prepare(&mut self, id: RequestId, context: Answer, _waited: Duration) {
         let tensor = self.tensor.clone();
         let picture = Picture { tensor, context };
-        self.completions.prepared(id, picture, Duration::ZERO);
+        self.completions
+            .prepared(id, picture, Vec::new(), Duration::ZERO);
     }
 
     fn run(
@@ -106,7 +107,7 @@ impl Stages<Answer, Picture<Answer>> for Ready {
 struct Told {
     key: InstanceKey,
     loaded: Option<oneshot::Sender<Loaded>>,
-    completions: Completions<Picture<Answer>>,
+    completions: Completions<Answer, Picture<Answer>>,
 }
 
 impl Reports<Answer> for Told {
@@ -208,6 +209,7 @@ async fn run(devices: u32, batch: usize, latency: Duration, length: Duration) ->
                     priority: Priority::Interactive,
                     kind: Kind::Call,
                     deadline: Deadline::after(Instant::now(), Duration::from_secs(60)),
+                    pieces: None,
                     payload: answer,
                 };
                 let ticket = batcher.arrive(arrival).unwrap();

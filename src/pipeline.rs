@@ -12,6 +12,7 @@
 //! | [`memory`] | what all of it may hold, added up |
 //! | [`readiness`] | the models' states, for health and lists |
 //! | [`stages`] | preprocess and postprocess, carried out for the batching actor |
+//! | [`mosaic`] | a picture that is looked at in pieces |
 //! | [`cpu_pool`] | the threads that do so |
 //! | [`timings`], [`wait_gauge`], [`answer_gauge`] | where the time went |
 //!
@@ -29,6 +30,7 @@ mod instances;
 pub mod loader;
 mod memory;
 mod metrics;
+mod mosaic;
 mod placement;
 pub mod readiness;
 pub mod registry;
@@ -59,7 +61,7 @@ pub use readiness::{ModelState, ModelStatus, Readiness, ReadyModel, Unavailable}
 pub use registry::RequiredModelFailed;
 pub use request::{
     DetectOptions, DetectRequest, Detection, Detections, EffectiveOptions, Image, ModelRef,
-    RawImage,
+    RawImage, TilingOptions,
 };
 pub use stream::{
     DropReason, FrameAnswer, FrameOutcome, FramePolicy, FrameRequest, FrameStream, StreamRequest,
@@ -116,6 +118,18 @@ impl Default for DevicesConfig {
     }
 }
 
+// === impl Config ===
+
+impl Config {
+    /// What the scheduler goes by.
+    fn policy(&self) -> scheduling::Policy {
+        scheduling::Policy {
+            workers: self.cpu.workers(),
+            max_wait: self.admission.max_wait,
+        }
+    }
+}
+
 /// The pipeline, not yet running.
 #[derive(Debug)]
 pub struct Pipeline {
@@ -146,13 +160,9 @@ impl Pipeline {
         let pool = CpuPool::new(&config.cpu)?;
         let device_metrics = crate::device::Metrics::register(metrics);
         let metrics = Metrics::register(metrics);
-        let policy = scheduling::Policy {
-            workers: config.cpu.workers(),
-            max_wait: config.admission.max_wait,
-        };
         let scheduling = scheduling::Config {
             max_waiting: config.admission.max_requests,
-            policy,
+            policy: config.policy(),
             max_instances: placement::MAX_INSTANCES,
         };
         let (completions, receiver) = scheduling::completions(&scheduling);

@@ -8,6 +8,7 @@
 //! | [`event`] | what happens, and what is decided: the words of the machine |
 //! | [`estimate`] | what a thing usually takes, learned |
 //! | [`fair`] | whose turn it is among those who share alike |
+//! | [`lane`] | who waits for the same thing |
 //! | [`line`] | the waiting line: requests still encoded, by priority, source, stream and deadline |
 //! | [`shelf`] | the ready shelf of one model: tensors prepared, waiting for a device |
 //! | [`bucket`] | batch sizes, what each costs, which to use |
@@ -25,6 +26,7 @@ pub mod deadline;
 pub mod estimate;
 pub mod event;
 mod fair;
+mod lane;
 mod line;
 pub mod machine;
 mod message;

@@ -9,6 +9,7 @@
 //! | [`letterbox`] | the map between picture pixels and input pixels, and its inverse |
 //! | [`bbox`] | boxes and their arithmetic |
 //! | [`nms`] | keeps one box of those that show the same object |
+//! | [`tiling`] | large pictures in overlapping tiles, and what was found in them put together |
 //! | [`draw`] | boxes and labels on a copy of the picture |
 //!
 //! Everything here is plain computation on the caller's thread: nothing waits, spawns, logs or reads
@@ -26,6 +27,7 @@ pub mod orient;
 pub mod picture;
 pub mod preprocess;
 pub mod raw;
+pub mod tiling;
 
 pub use bbox::{BoundingBox, ClassId, ScoredBox};
 pub use decode::{DecodeError, DecodeLimits, decode};
@@ -35,3 +37,4 @@ pub use nms::NonMaxSuppression;
 pub use picture::Picture;
 pub use preprocess::{InputSpec, Preprocessor};
 pub use raw::{ColorSpace, PixelFormat, RawFrame, RawLayout, Rotation};
+pub use tiling::{TileBox, Tiling};

@@ -33,6 +33,13 @@ pub(super) struct Detect {
     /// Leave out boxes scoring below this; the model's default when unset.
     #[arg(long, value_name = "SCORE")]
     score_threshold: Option<f32>,
+    /// Look at each photo in tiles of so many pixels a side besides: finds small objects in large photos. 0 is as large as
+    /// the model's input.
+    #[arg(long, value_name = "PIXELS")]
+    tile_size: Option<u32>,
+    /// What neighbouring tiles share, as a part of a tile's side, 0 to 0.9; 0.2 when unset.
+    #[arg(long, value_name = "SHARE")]
+    tile_overlap: Option<f32>,
     /// Write each photo with its boxes into this folder.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -79,6 +86,15 @@ impl Detect {
         })
     }
 
+    /// Either of its settings asks for it.
+    fn tiling(&self) -> Option<pb::Tiling> {
+        let asked = self.tile_size.is_some() || self.tile_overlap.is_some();
+        asked.then(|| pb::Tiling {
+            tile_size: self.tile_size.unwrap_or(0),
+            overlap: self.tile_overlap,
+        })
+    }
+
     async fn photo(
         &self,
         client: &mut DetectionServiceClient<Channel>,
@@ -107,6 +123,7 @@ impl Detect {
     fn options(&self) -> pb::DetectOptions {
         pb::DetectOptions {
             score_threshold: self.score_threshold,
+            tiling: self.tiling(),
             ..Default::default()
         }
     }

@@ -9,12 +9,13 @@ use super::pb;
 use crate::model::{ModelVersion, Threshold};
 use crate::pipeline::{
     DetectError, DetectOptions, DetectRequest, Detection, Detections, EffectiveOptions, Image,
-    ModelRef, ModelState, ModelStatus, RawImage, Timings, Unavailable,
+    ModelRef, ModelState, ModelStatus, RawImage, TilingOptions, Timings, Unavailable,
 };
 use crate::scheduling::Deadline;
 use crate::tracking::TrackId;
+use crate::vision::tiling::MAX_OVERLAP;
 use crate::vision::{
-    BoundingBox, ColorSpace, DecodeError, ImageSize, PixelFormat, RawLayout, Rotation,
+    BoundingBox, ColorSpace, DecodeError, ImageSize, PixelFormat, RawLayout, Rotation, Tiling,
 };
 
 pub(super) use stream::{Terms, drop_reason, frame, started, stream_request};
@@ -65,12 +66,6 @@ fn version(text: &str) -> Result<Option<ModelVersion>, DetectError> {
 }
 
 fn options(options: pb::DetectOptions) -> Result<DetectOptions, DetectError> {
-    if options.tiling.is_some() {
-        return Err(DetectError::InvalidOption {
-            field: "tiling",
-            detail: "it is not supported yet".to_owned(),
-        });
-    }
     Ok(DetectOptions {
         score_threshold: threshold("score_threshold", options.score_threshold)?,
         iou_threshold: threshold("iou_threshold", options.iou_threshold)?,
@@ -78,6 +73,22 @@ fn options(options: pb::DetectOptions) -> Result<DetectOptions, DetectError> {
         class_agnostic_nms: options.class_agnostic_nms,
         labels: options.labels,
         region: options.region.map(region).transpose()?,
+        tiling: options.tiling.map(tiling).transpose()?,
+    })
+}
+
+fn tiling(tiling: pb::Tiling) -> Result<TilingOptions, DetectError> {
+    if let Some(overlap) = tiling.overlap
+        && !(0.0..=MAX_OVERLAP).contains(&overlap)
+    {
+        return Err(DetectError::InvalidOption {
+            field: "tiling.overlap",
+            detail: format!("{overlap} is not in [0, {MAX_OVERLAP}]"),
+        });
+    }
+    Ok(TilingOptions {
+        tile_size: NonZeroU32::new(tiling.tile_size),
+        overlap: tiling.overlap,
     })
 }
 
@@ -286,7 +297,16 @@ fn effective_options(options: &EffectiveOptions) -> pb::DetectOptions {
         class_agnostic_nms: Some(options.class_agnostic_nms),
         labels: options.labels.clone(),
         region: options.region.map(bounding_box),
-        tiling: None,
+        tiling: options.tiling.map(effective_tiling),
+    }
+}
+
+fn effective_tiling(tiling: Tiling) -> pb::Tiling {
+    let ImageSize { width, height } = tiling.tile;
+    pb::Tiling {
+        // Tiles that are no squares are as large as the model's input, which has two sides.
+        tile_size: if width == height { width } else { 0 },
+        overlap: Some(tiling.overlap),
     }
 }
 
@@ -301,7 +321,7 @@ fn timings(timings: &Timings) -> pb::Timings {
         batch_size: saturating(timings.batch_size),
         device: timings.device.to_string(),
         order_wait: timings.order_wait.map(duration),
-        tiles: 1,
+        tiles: saturating(timings.tiles),
     }
 }
 
@@ -379,12 +399,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_served_yet_is_refused_rather_than_ignored() {
-        let tiling = pb::DetectOptions {
-            tiling: Some(pb::Tiling::default()),
-            ..Default::default()
+    fn tiles_overlap_by_a_part_of_themselves() {
+        let read = |tile_size, overlap| {
+            let tiling = pb::Tiling { tile_size, overlap };
+            with_options(pb::DetectOptions {
+                tiling: Some(tiling),
+                ..Default::default()
+            })
         };
-        assert_eq!(invalid_field(with_options(tiling)), "tiling");
+        let tiling = read(0, None).unwrap().options.tiling.unwrap();
+        assert_eq!((tiling.tile_size, tiling.overlap), (None, None));
+        let tiling = read(640, Some(0.9)).unwrap().options.tiling.unwrap();
+        assert_eq!(tiling.tile_size.map(NonZeroU32::get), Some(640));
+        assert_eq!(tiling.overlap, Some(0.9));
+        for overlap in [-0.1, 0.91, 1.0, f32::NAN] {
+            assert_eq!(invalid_field(read(640, Some(overlap))), "tiling.overlap");
+        }
     }
 
     #[test]

@@ -18,7 +18,8 @@ use super::metrics::Metrics;
 use super::readiness::Readiness;
 use super::registry::Registry;
 use super::request::{DetectRequest, Detections, EffectiveOptions};
-use super::stages::{Answer, Call, Waiting};
+use super::served::ServedModel;
+use super::stages::{Answer, Call, Sent, Waiting};
 use super::stream::Streams;
 use super::timings::Received;
 use super::wait_gauge::WaitGauge;
@@ -69,6 +70,8 @@ pub(super) struct Pending {
     answered: oneshot::Receiver<Answer>,
     /// Until it is answered.
     ticket: Option<Ticket<Waiting>>,
+    /// Whether it may have become several requests.
+    in_pieces: bool,
     answers: AnswerGauge,
     turned_away: Option<TurnedAway>,
     /// What was asked for, where something else was done.
@@ -247,16 +250,19 @@ impl Detector {
             stream: turn.stream,
         };
         let priority = permit.priority();
-        // The like of a refused call is refused unread; frames are never refused by that.
-        let turned_away = (turn.kind == Kind::Call).then(|| TurnedAway {
+        let (answer, answered) = oneshot::channel();
+        let key = model.key;
+        let pieces = ServedModel::pieces(&options, &request.image);
+        // The like of a refused call is refused unread; frames are never refused by that, and what is true of a picture in
+        // pieces says nothing of others.
+        let is_plain = turn.kind == Kind::Call && pieces.is_none();
+        let turned_away = is_plain.then(|| TurnedAway {
             admission: self.admission.clone(),
             caller: permit.caller().clone(),
             model: model.key,
             deadline: request.deadline,
         });
-        let (answer, answered) = oneshot::channel();
-        let key = model.key;
-        let waiting = Waiting {
+        let waiting = Waiting::Picture(Box::new(Sent {
             call: Call {
                 has_deadline: request.deadline != Deadline::NEVER,
                 model,
@@ -268,7 +274,7 @@ impl Detector {
             image: request.image,
             received,
             permit,
-        };
+        }));
         let arrival = |id| Arrival {
             id,
             model: key,
@@ -277,6 +283,7 @@ impl Detector {
             kind: turn.kind,
             // To have run by then is not enough.
             deadline: request.deadline.earlier(self.answers.at_most()),
+            pieces,
             payload: waiting,
         };
         let Ok(ticket) = self.batcher.arrive(arrival) else {
@@ -288,6 +295,7 @@ impl Detector {
             answered,
             ticket: Some(ticket),
             answers: self.answers.clone(),
+            in_pieces: pieces.is_some(),
             turned_away,
             asked,
         })
@@ -356,8 +364,11 @@ impl Future for Pending {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
         let this = self.get_mut();
         let answer = std::task::ready!(Pin::new(&mut this.answered).poll(context));
-        if let Some(ticket) = this.ticket.take() {
-            ticket.answered();
+        match this.ticket.take() {
+            // What is left of a picture when one of its pieces has failed leaves with the ticket.
+            Some(ticket) if this.in_pieces && !matches!(answer, Ok(Ok(_))) => drop(ticket),
+            Some(ticket) => ticket.answered(),
+            None => {}
         }
         // A request that is let go without an answer met a fault of ours, which has been logged there.
         let answer = answer.unwrap_or(Err(DetectError::Panicked { stage: "schedule" }));

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::metrics::Metrics;
 use super::placement::MAX_INSTANCES;
-use super::stages::Context;
+use super::stages::{Context, Waiting};
 use super::supervisor::News;
 use crate::device::{EngineError, Instance, InstanceLabels, Picture};
 use crate::scheduling::{Completions, InstanceKey, RequestId};
@@ -31,7 +31,7 @@ pub(super) struct WeakInstances {
 #[derive(Debug)]
 struct Shared {
     placed: Mutex<HashMap<InstanceKey, Placed>>,
-    completions: Completions<Picture<Context>>,
+    completions: Completions<Waiting, Picture<Context>>,
     news: mpsc::Sender<News>,
     metrics: Metrics,
 }
@@ -70,7 +70,7 @@ impl std::fmt::Display for Loss {
 impl Instances {
     /// None yet, and the supervisor's end of what is told about them.
     pub(super) fn new(
-        completions: Completions<Picture<Context>>,
+        completions: Completions<Waiting, Picture<Context>>,
         metrics: Metrics,
     ) -> (Self, mpsc::Receiver<News>) {
         // Two of each instance: that it is lost, and that its thread has come back after all. One that replaces it

@@ -17,7 +17,7 @@ use super::placement::{Machine, Planned};
 use super::readiness::ReadyModel;
 use super::request::{EffectiveOptions, ModelRef};
 use super::served::ServedModel;
-use super::stages::{Context, InstanceReports};
+use super::stages::{Context, InstanceReports, Waiting};
 use crate::device::{
     self, EngineError, EngineFactory, EngineSource, Instance, InstanceConfig, InstanceLabels,
     Loaded, NetworkFile, Picture,
@@ -56,7 +56,7 @@ pub(super) struct Loader {
     pub(super) watchdog: Duration,
     pub(super) pool: CpuPool,
     pub(super) instances: Instances,
-    pub(super) completions: Completions<Picture<Context>>,
+    pub(super) completions: Completions<Waiting, Picture<Context>>,
     pub(super) metrics: Metrics,
     pub(super) device_metrics: device::Metrics,
     pub(super) next_key: AtomicU32,

@@ -1,9 +1,11 @@
 //! What the server may hold, added up: `docs/MEMORY.md` explains the sum, the log tells it at start.
 //!
 //! Nothing is enforced here. Each part is bounded where it is taken: the waiting bytes by admission, the
-//! decoded pictures by the number of workers and the limit on pixels, the tensors by the pools.
+//! decoded pictures by the number of workers, that of pictures which are kept for their pieces, and the limit on pixels,
+//! the tensors by the pools.
 
 use super::Config;
+use crate::vision::Picture;
 use crate::vision::decode::{PEAK_BYTES_PER_PIXEL, PEAK_FIXED_BYTES};
 
 /// Replies that their callers have not taken yet, in bytes. A reply with a hundred boxes takes 5 KB, so this is ten
@@ -24,6 +26,7 @@ pub(super) struct ModelMemory {
 pub(super) struct MemorySum {
     waiting: u64,
     decoding: u64,
+    cut: u64,
     shelves: u64,
     batches: u64,
     replies: u64,
@@ -53,15 +56,17 @@ impl ModelMemory {
 impl MemorySum {
     /// Adds up what `config` and the models allow.
     pub(super) fn new(config: &Config, models: impl IntoIterator<Item = ModelMemory>) -> Self {
-        let workers = config.cpu.workers() as u64;
-        let picture = config
-            .decode
-            .max_pixels
+        let policy = config.policy();
+        let (workers, open) = (policy.workers as u64, policy.open_pictures() as u64);
+        let pixels = config.decode.max_pixels;
+        let decoded = pixels.saturating_mul(Picture::BYTES_PER_PIXEL);
+        let picture = pixels
             .saturating_mul(PEAK_BYTES_PER_PIXEL)
             .saturating_add(PEAK_FIXED_BYTES);
         let sum = Self {
             waiting: config.admission.max_bytes,
             decoding: workers.saturating_mul(picture),
+            cut: open.saturating_mul(decoded),
             shelves: 0,
             batches: 0,
             replies: MAX_REPLY_BYTES,
@@ -78,6 +83,7 @@ impl MemorySum {
         let parts = [
             self.waiting,
             self.decoding,
+            self.cut,
             self.shelves,
             self.batches,
             self.replies,
@@ -92,6 +98,7 @@ impl MemorySum {
             total_mib = mib(self.total()),
             waiting_mib = mib(self.waiting),
             decoding_mib = mib(self.decoding),
+            cut_mib = mib(self.cut),
             shelves_mib = mib(self.shelves),
             batches_mib = mib(self.batches),
             replies_mib = mib(self.replies),
@@ -115,9 +122,10 @@ mod tests {
         assert_eq!((model.shelf, model.batches), (1_600, 2_400));
         let sum = MemorySum::new(&config, [model, model]);
         let decoding = 4 * (11 * 1_000 + (64 << 20));
+        let cut = 4 * 3 * 1_000;
         assert_eq!(
             sum.total(),
-            5_000 + decoding + 2 * (1_600 + 2_400) + MAX_REPLY_BYTES
+            5_000 + decoding + cut + 2 * (1_600 + 2_400) + MAX_REPLY_BYTES
         );
     }
 

@@ -195,6 +195,7 @@ mod tests {
                 class_agnostic_nms: false,
                 labels: Vec::new(),
                 region: None,
+                tiling: None,
             },
         })
     }

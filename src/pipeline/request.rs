@@ -10,7 +10,8 @@ use crate::scheduling::Deadline;
 use crate::tracking::TrackId;
 use crate::vision::{
     BoundingBox, ClassId, DecodeError, DecodeLimits, ImageSize, Picture, RawFrame, RawLayout,
-    decode,
+    Tiling,
+    decode::{self, decode},
 };
 
 /// One picture in which to find things.
@@ -62,6 +63,18 @@ pub struct DetectOptions {
     pub labels: Vec<String>,
     /// Only inside this part of the upright picture, in its pixels; `None` is all of it.
     pub region: Option<BoundingBox>,
+    /// In overlapping tiles; `None` is all at once.
+    pub tiling: Option<TilingOptions>,
+}
+
+/// How a caller wants a picture cut into tiles.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct TilingOptions {
+    /// A tile's side in pixels of the picture; `None` is as large as the network's input.
+    pub tile_size: Option<std::num::NonZeroU32>,
+    /// What neighbours share, as a share of a tile's side, in `[0, 0.9]`; `None` is
+    /// [`DEFAULT_OVERLAP`](crate::vision::tiling::DEFAULT_OVERLAP).
+    pub overlap: Option<f32>,
 }
 
 /// The options really in force for a request.
@@ -79,6 +92,8 @@ pub struct EffectiveOptions {
     pub labels: Vec<String>,
     /// See [`DetectOptions::region`]. In a reply, clipped to the picture.
     pub region: Option<BoundingBox>,
+    /// See [`DetectOptions::tiling`].
+    pub tiling: Option<Tiling>,
 }
 
 /// A found object.
@@ -137,6 +152,7 @@ impl DetectOptions {
                 false => self.labels,
             },
             region: self.region.or(others.region),
+            tiling: self.tiling.or(others.tiling),
         }
     }
 }
@@ -172,6 +188,14 @@ impl Image {
     /// Whether no bytes were sent.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The size that it says it is stored in, as far as that is told at once. Nothing of it is checked.
+    pub(super) fn stored_size(&self) -> Option<ImageSize> {
+        match self {
+            Self::Encoded(bytes) => decode::stored_size(bytes),
+            Self::Raw(raw) => Some(raw.layout.size),
+        }
     }
 
     /// Makes an upright picture of it.

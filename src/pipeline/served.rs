@@ -5,20 +5,21 @@ use std::num::NonZeroU32;
 
 use super::error::DetectError;
 use super::memory::ModelMemory;
-use super::request::{DetectOptions, Detection, EffectiveOptions, ModelRef};
+use super::request::{DetectOptions, Detection, EffectiveOptions, Image, ModelRef, TilingOptions};
 use crate::device::Loaded;
 use crate::heads::{Head, HeadError};
-use crate::model::{LabelMap, MAX_DETECTIONS, ModelSpec};
+use crate::model::{LabelMap, MAX_DETECTIONS, ModelSpec, Threshold};
 use crate::scheduling::ModelKey;
 use crate::tensor::{Tensor, TensorPool};
+use crate::vision::tiling::{DEFAULT_OVERLAP, MAX_VIEWS, Merging, SAME_OBJECT, merge};
 use crate::vision::{
     BoundingBox, ImageSize, LetterboxTransform, NonMaxSuppression, Picture, PixelRect,
-    Preprocessor, ScoredBox,
+    Preprocessor, ScoredBox, TileBox, Tiling,
 };
 
 /// Candidates that suppression looks at, the surest first. Its work grows with the square of what stays; at a
 /// threshold of 0 a head with 80 classes gives 280,000 of them.
-const MAX_CANDIDATES: usize = 30_000;
+pub(super) const MAX_CANDIDATES: usize = 30_000;
 
 /// One loaded version of a model. Shared by the requests for it.
 #[derive(Debug)]
@@ -35,9 +36,8 @@ pub(super) struct ServedModel {
 }
 
 /// What is read from one picture's row of a batch's outputs.
-pub(super) struct Found {
-    pub(super) detections: Vec<Detection>,
-    pub(super) total: usize,
+pub(super) struct Read {
+    pub(super) boxes: Vec<ScoredBox>,
     /// Candidates that were no boxes: not finite, without an area, of no class.
     pub(super) dropped: usize,
 }
@@ -74,6 +74,7 @@ impl ServedModel {
                 class_agnostic_nms: spec.defaults.class_agnostic_nms,
                 labels: Vec::new(),
                 region: None,
+                tiling: None,
             },
             tensors: TensorPool::new(dtype, &preprocessor.tensor_shape(), shelf),
             labels,
@@ -102,6 +103,7 @@ impl ServedModel {
                 detail: format!("model {} has no label {unknown:?}", self.reference.name),
             });
         }
+        let tiling = wishes.tiling.map(|tiling| self.tiling(tiling));
         let iou_threshold = wishes.iou_threshold.or(self.defaults.iou_threshold);
         if wishes.class_agnostic_nms == Some(true) && iou_threshold.is_none() {
             return Err(DetectError::InvalidOption {
@@ -134,7 +136,31 @@ impl ServedModel {
                 .into_iter()
                 .collect(),
             region: wishes.region,
+            tiling,
         })
+    }
+
+    fn tiling(&self, wishes: TilingOptions) -> Tiling {
+        let side = wishes.tile_size.map(NonZeroU32::get);
+        Tiling {
+            tile: side.map_or(self.input_size(), |side| ImageSize::new(side, side)),
+            overlap: wishes.overlap.unwrap_or(DEFAULT_OVERLAP),
+        }
+    }
+
+    /// Into how many pieces a picture will be cut, besides the first; `None` for one that is not to be. An estimate, from
+    /// the picture's header, of what [`Tiling::views`] will say.
+    pub(super) fn pieces(options: &EffectiveOptions, image: &Image) -> Option<usize> {
+        let tiling = options.tiling?;
+        let stored = image.stored_size();
+        let part = stored.map(|size| match options.region {
+            None => size,
+            Some(region) => region
+                .clip(size)
+                .map_or(size, |region| region.pixels().size),
+        });
+        let views = part.map_or(1, |size| tiling.count(size).clamp(1, MAX_VIEWS));
+        usize::try_from(views - 1).ok()
     }
 
     /// The network's input.
@@ -153,91 +179,98 @@ impl ServedModel {
         &self.defaults
     }
 
-    /// Turns a picture, or the pixels that `region` touches, into the network's input. A region lies within
-    /// the picture.
+    /// Turns a part of a picture into the network's input.
     pub(super) fn preprocess(
         &self,
         picture: &Picture,
-        region: Option<&BoundingBox>,
+        part: PixelRect,
     ) -> (Tensor, LetterboxTransform) {
         let mut tensor = self.tensors.take();
-        let part = region.map_or(PixelRect::whole(picture.size()), BoundingBox::pixels);
         let transform = self.preprocessor.run_on(picture, part, &mut tensor);
         (tensor, transform)
     }
 
-    /// Turns row `row` of a batch's outputs into boxes of the upright picture.
+    /// Turns row `row` of a batch's outputs into boxes of the upright picture, surest first: those that the options ask
+    /// for, suppressed, cut off at `bounds`.
     ///
     /// # Errors
     /// Whatever the head says; none for any picture that the network was made for.
-    pub(super) fn postprocess(
+    pub(super) fn read(
         &self,
         outputs: &[Tensor],
         row: usize,
         transform: &LetterboxTransform,
-        image_size: ImageSize,
+        bounds: &BoundingBox,
         options: &EffectiveOptions,
-    ) -> Result<Found, HeadError> {
+    ) -> Result<Read, HeadError> {
         let decoded = self
             .head
             .decode(outputs, row, options.score_threshold.get())?;
         let mut boxes = decoded.boxes;
-        match options.iou_threshold {
-            Some(iou_threshold) => {
-                let suppression = NonMaxSuppression {
-                    iou_threshold: iou_threshold.get(),
-                    class_agnostic: options.class_agnostic_nms,
-                    max_candidates: MAX_CANDIDATES,
-                };
-                boxes = suppression.apply(boxes);
-            }
+        match suppression(options) {
+            Some(suppression) => boxes = suppression.apply(boxes),
             None => boxes.sort_by(|a, b| b.score.total_cmp(&a.score)),
         }
         let mut dropped = decoded.dropped;
-        let mut detections: Vec<Detection> = Vec::new();
-        for found in boxes {
+        boxes.retain_mut(|found| {
             let Some(label) = self.labels.label(found.class) else {
                 dropped += 1;
-                continue;
+                return false;
             };
             if !options.labels.is_empty() && !options.labels.iter().any(|wanted| wanted == label) {
-                continue;
+                return false;
             }
-            // A box that lies in the padding alone, or outside of the region, is none.
-            let Some(bbox) = map_back(&found, transform, image_size, options.region) else {
-                dropped += 1;
-                continue;
-            };
-            detections.push(Detection {
-                bbox,
+            // A box that lies in the padding alone, or outside of the bounds, is none.
+            let inside = transform.invert(found.bbox).clip_to(bounds);
+            match inside {
+                Some(bbox) => found.bbox = bbox,
+                None => dropped += 1,
+            }
+            inside.is_some()
+        });
+        Ok(Read { boxes, dropped })
+    }
+
+    /// Puts together what was found in the pieces of a picture.
+    pub(super) fn merge(boxes: Vec<TileBox>, options: &EffectiveOptions) -> Vec<ScoredBox> {
+        // Of a model without suppression too: what two tiles share is found in both.
+        let own = options.iou_threshold.map_or(SAME_OBJECT, Threshold::get);
+        let merging = Merging {
+            iou_threshold: own.min(SAME_OBJECT),
+            class_agnostic: options.class_agnostic_nms,
+            max_candidates: MAX_CANDIDATES,
+        };
+        merge(boxes, &merging)
+    }
+
+    /// The reply's objects: of boxes that were [`read`](Self::read), no more than asked for, and how many there were.
+    pub(super) fn name(
+        &self,
+        boxes: &[ScoredBox],
+        options: &EffectiveOptions,
+    ) -> (Vec<Detection>, usize) {
+        let detection = |found: &ScoredBox| {
+            Some(Detection {
+                bbox: found.bbox,
                 score: found.score,
                 class: found.class,
-                label: label.to_owned(),
+                label: self.labels.label(found.class)?.to_owned(),
                 track: None,
-            });
-        }
-        let total = detections.len();
-        detections.truncate(limit(options.max_detections));
-        Ok(Found {
-            detections,
-            total,
-            dropped,
-        })
+            })
+        };
+        let most = limit(options.max_detections);
+        let detections = boxes.iter().take(most).filter_map(detection).collect();
+        (detections, boxes.len())
     }
 }
 
-fn map_back(
-    found: &ScoredBox,
-    transform: &LetterboxTransform,
-    image_size: ImageSize,
-    region: Option<BoundingBox>,
-) -> Option<BoundingBox> {
-    let bbox = transform.invert(found.bbox);
-    match region {
-        // It lies in the picture, so what lies in it does too.
-        Some(region) => bbox.clip_to(&region),
-        None => bbox.clip(image_size),
-    }
+fn suppression(options: &EffectiveOptions) -> Option<NonMaxSuppression> {
+    let iou_threshold = options.iou_threshold?.get();
+    Some(NonMaxSuppression {
+        iou_threshold,
+        class_agnostic: options.class_agnostic_nms,
+        max_candidates: MAX_CANDIDATES,
+    })
 }
 
 fn limit(max_detections: NonZeroU32) -> usize {

@@ -1,8 +1,12 @@
 //! The stages of a request between the doors and the devices, carried out for the batching actor.
 //!
-//! A request is [`Waiting`] while it is encoded and a [`Context`] beside its tensor from then on; both carry
+//! A request is [`Waiting`] while it is to be prepared and a [`Context`] beside its tensor from then on; both carry
 //! the channel on which it is answered, so whoever lets go of one answers it. A stage that panics answers
-//! its own request and costs nothing else.
+//! its own request and costs nothing else. A picture that is to be looked at in pieces becomes several requests, which
+//! share one answer (see [`super::mosaic`]).
+
+mod postprocess;
+mod preprocess;
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,20 +22,32 @@ use super::cpu_pool::CpuPool;
 use super::error::DetectError;
 use super::instances::{HandedOut, Instances, Loss, WeakInstances};
 use super::metrics::Metrics;
+use super::mosaic::{Mosaic, Piece};
 use super::request::{Detections, EffectiveOptions, Image};
 use super::served::ServedModel;
 use super::timings::{Preprocessed, Received};
 use super::wait_gauge::WaitGauge;
 use crate::device::{End, EngineError, Inferred, Loaded, Picture, Reports};
 use crate::scheduling::{Completions, InstanceKey, Outcome, RequestId, Stages};
-use crate::vision::{BoundingBox, DecodeError, DecodeLimits, ImageSize, LetterboxTransform};
+use crate::vision::{DecodeLimits, ImageSize, LetterboxTransform};
+use postprocess::Ran;
+use preprocess::prepare;
 
 /// What a request is answered with.
 pub(super) type Answer = Result<Detections, DetectError>;
 
 /// A request that waits to be prepared.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) enum Waiting {
+    /// A picture as it was sent.
+    Picture(Box<Sent>),
+    /// A piece of one that was decoded.
+    Piece(Piece),
+}
+
+/// A picture as it was sent.
+#[derive(Debug)]
+pub(super) struct Sent {
     pub(super) call: Call,
     /// To be taken before anything is done.
     pub(super) claim: Claim,
@@ -56,17 +72,33 @@ pub(super) struct Call {
 #[derive(Debug)]
 pub(super) struct Context {
     id: RequestId,
-    call: Call,
+    asker: Asker,
     transform: LetterboxTransform,
     image_size: ImageSize,
     preprocessed: Preprocessed,
+}
+
+/// Who is to be told what became of a tensor.
+#[derive(Debug)]
+enum Asker {
+    /// The caller.
+    Call(Call),
+    /// What gathers the pieces of a picture, and which of them it is.
+    Piece(Arc<Mosaic>, usize),
+}
+
+/// What a CPU worker made of a request.
+struct Prepared {
+    picture: Picture<Context>,
+    /// Of a picture in pieces: the others.
+    pieces: Vec<Waiting>,
 }
 
 /// Carries out the actor's decisions.
 #[derive(Debug)]
 pub(super) struct PipelineStages {
     pub(super) pool: CpuPool,
-    pub(super) completions: Completions<Picture<Context>>,
+    pub(super) completions: Completions<Waiting, Picture<Context>>,
     pub(super) instances: Instances,
     /// Batches for instances that had gone: they come back with the report of that.
     pub(super) stranded: HashMap<InstanceKey, HandedOut>,
@@ -80,7 +112,7 @@ pub(super) struct PipelineStages {
 pub(super) struct InstanceReports {
     pub(super) key: InstanceKey,
     pub(super) pool: CpuPool,
-    pub(super) completions: Completions<Picture<Context>>,
+    pub(super) completions: Completions<Waiting, Picture<Context>>,
     pub(super) instances: WeakInstances,
     pub(super) loaded: Option<oneshot::Sender<Result<Loaded, EngineError>>>,
     pub(super) metrics: Metrics,
@@ -99,6 +131,37 @@ impl Call {
     }
 }
 
+// === impl Asker ===
+
+impl Asker {
+    fn is_abandoned(&self) -> bool {
+        match self {
+            Self::Call(call) => call.is_abandoned(),
+            Self::Piece(mosaic, _) => mosaic.is_abandoned(),
+        }
+    }
+
+    fn span(&self) -> &Span {
+        match self {
+            Self::Call(call) => &call.span,
+            Self::Piece(mosaic, _) => &mosaic.span,
+        }
+    }
+
+    /// Ends the call: with an error, or without a word to a caller who left. Returns whether it was still open: the
+    /// pieces of a picture end one call.
+    fn end(self, error: Option<DetectError>) -> bool {
+        match (self, error) {
+            (Self::Piece(mosaic, _), error) => mosaic.end(error),
+            (Self::Call(call), Some(error)) => {
+                call.answer(Err(error));
+                true
+            }
+            (Self::Call(_), None) => true,
+        }
+    }
+}
+
 // === impl Context ===
 
 impl Context {
@@ -112,13 +175,17 @@ impl Context {
 
 impl Stages<Waiting, Picture<Context>> for PipelineStages {
     fn prepare(&mut self, id: RequestId, waiting: Waiting, waited: Duration) {
-        self.waits.record(waited);
+        if matches!(waiting, Waiting::Picture(_)) {
+            self.waits.record(waited);
+        }
         let (completions, limits, metrics) =
             (self.completions.clone(), self.limits, self.metrics.clone());
         let job = move || {
             let began = Instant::now();
             match prepare(id, waiting, &limits, &metrics) {
-                Some(picture) => completions.prepared(id, picture, began.elapsed()),
+                Some(Prepared { picture, pieces }) => {
+                    completions.prepared(id, picture, pieces, began.elapsed());
+                }
                 None => completions.prepare_failed(id, began.elapsed()),
             }
         };
@@ -145,104 +212,41 @@ impl Stages<Waiting, Picture<Context>> for PipelineStages {
     }
 
     fn drop_waiting(&mut self, waiting: Waiting, outcome: Outcome) {
-        self.let_go(waiting.call, outcome);
+        let asker = match waiting {
+            Waiting::Picture(sent) => Asker::Call(sent.call),
+            Waiting::Piece(piece) => Asker::Piece(piece.mosaic, piece.view),
+        };
+        self.let_go(asker, outcome);
     }
 
     fn drop_ready(&mut self, picture: Picture<Context>, outcome: Outcome) {
-        self.let_go(picture.context.call, outcome);
+        self.let_go(picture.context.asker, outcome);
     }
 }
 
 impl PipelineStages {
-    fn let_go(&self, call: Call, outcome: Outcome) {
-        self.metrics.let_go(outcome);
-        let error = match outcome {
-            Outcome::Expired => DetectError::DeadlineExceeded,
-            Outcome::Abandoned => return,
-            Outcome::NoInstance => DetectError::ModelNotReady {
-                model: call.model.reference.name.clone(),
-                detail: "no instance of it is running".to_owned(),
-            },
-            Outcome::Infeasible { retry_after } if call.has_deadline => {
-                DetectError::DeadlineInfeasible { retry_after }
-            }
-            Outcome::Infeasible { retry_after } => DetectError::Overloaded { retry_after },
-            Outcome::Lost => DetectError::InstanceLost,
+    fn let_go(&self, asker: Asker, outcome: Outcome) {
+        let (model, has_deadline) = match &asker {
+            Asker::Call(call) => (&call.model, call.has_deadline),
+            Asker::Piece(mosaic, _) => (&mosaic.model, mosaic.has_deadline),
         };
-        call.answer(Err(error));
-    }
-}
-
-/// Decodes and preprocesses, on a CPU worker. `None` when the request has been answered.
-fn prepare(
-    id: RequestId,
-    waiting: Waiting,
-    limits: &DecodeLimits,
-    metrics: &Metrics,
-) -> Option<Picture<Context>> {
-    let Waiting {
-        mut call,
-        claim,
-        image,
-        received,
-        permit,
-    } = waiting;
-    if call.is_abandoned() || !claim.take() {
-        metrics.let_go(Outcome::Abandoned);
-        return None;
-    }
-    metrics.prepared.inc();
-    let began = Instant::now();
-    let outcome = call.span.in_scope(|| {
-        contain("preprocess", metrics, || {
-            let picture = image.decode(limits)?;
-            let region = clipped(call.options.region, picture.size())?;
-            let (tensor, transform) = call.model.preprocess(&picture, region.as_ref());
-            Ok((tensor, transform, picture.size(), region))
-        })
-    });
-    drop(image);
-    drop(permit);
-    match outcome {
-        Ok((tensor, transform, image_size, region)) => {
-            call.options.region = region;
-            let preprocessed = received.preprocessed(began);
-            Some(Picture {
-                tensor: Arc::new(tensor),
-                context: Context {
-                    id,
-                    call,
-                    transform,
-                    image_size,
-                    preprocessed,
-                },
-            })
-        }
-        Err(error) => {
-            if matches!(error, DetectError::Picture(DecodeError::DecoderPanicked)) {
-                metrics.panics.inc();
+        let error = match outcome {
+            Outcome::Expired => Some(DetectError::DeadlineExceeded),
+            Outcome::Abandoned => None,
+            Outcome::NoInstance => Some(DetectError::ModelNotReady {
+                model: model.reference.name.clone(),
+                detail: "no instance of it is running".to_owned(),
+            }),
+            Outcome::Infeasible { retry_after } if has_deadline => {
+                Some(DetectError::DeadlineInfeasible { retry_after })
             }
-            call.answer(Err(error));
-            None
+            Outcome::Infeasible { retry_after } => Some(DetectError::Overloaded { retry_after }),
+            Outcome::Lost => Some(DetectError::InstanceLost),
+        };
+        if asker.end(error) {
+            self.metrics.let_go(outcome);
         }
     }
-}
-
-/// The part of a caller's region that lies in the picture.
-fn clipped(
-    region: Option<BoundingBox>,
-    size: ImageSize,
-) -> Result<Option<BoundingBox>, DetectError> {
-    let Some(region) = region else {
-        return Ok(None);
-    };
-    let inside = region
-        .clip(size)
-        .ok_or_else(|| DetectError::InvalidOption {
-            field: "region",
-            detail: format!("nothing of it lies in the picture of {size}"),
-        })?;
-    Ok(Some(inside))
 }
 
 // === impl InstanceReports ===
@@ -261,50 +265,8 @@ impl Reports<Context> for InstanceReports {
 
     fn inferred(&mut self, inferred: Inferred<Context>) {
         let metrics = self.metrics.clone();
-        let Inferred {
-            outputs,
-            row,
-            context,
-            run,
-        } = inferred;
-        let Context {
-            id: _,
-            call,
-            transform,
-            image_size,
-            preprocessed,
-        } = context;
-        let ran = preprocessed.ran(run);
-        self.pool.finish(move || {
-            if call.is_abandoned() {
-                return;
-            }
-            let outcome = call.span.in_scope(|| {
-                contain("postprocess", &metrics, || {
-                    Ok(call.model.postprocess(
-                        &outputs,
-                        row,
-                        &transform,
-                        image_size,
-                        &call.options,
-                    )?)
-                })
-            });
-            // The outputs go back to the runtime before the caller is told.
-            drop(outputs);
-            let answer = outcome.map(|found| {
-                metrics.dropped_candidates.inc_by(found.dropped as u64);
-                Detections {
-                    detections: found.detections,
-                    total: found.total,
-                    image_size,
-                    model: call.model.reference.clone(),
-                    options: call.options.clone(),
-                    timings: ran.replied(),
-                }
-            });
-            call.answer(answer);
-        });
+        let ran = Ran::of(inferred);
+        self.pool.finish(move || ran.finish(&metrics));
     }
 
     fn ended(&mut self, end: End) {
@@ -316,11 +278,11 @@ impl Reports<Context> for InstanceReports {
     }
 
     fn failed(&mut self, context: Context, error: EngineError) {
-        context
-            .call
-            .span
+        let Context { asker, .. } = context;
+        asker
+            .span()
             .in_scope(|| tracing::error!(%error, "the network failed on a picture"));
-        context.call.answer(Err(DetectError::Inference(error)));
+        asker.end(Some(DetectError::Inference(error)));
     }
 }
 

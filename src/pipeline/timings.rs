@@ -6,9 +6,12 @@ use crate::device::RunReport;
 use crate::model::Device;
 
 /// Where the time of a request went, measured in the server. The parts do not overlap.
+///
+/// Of a picture that is looked at in pieces, the parts are those of the way to the piece that came last, which the
+/// answer waited for: it was decoded with its picture, and waited for a CPU worker once more behind the other pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timings {
-    /// Admitted, waiting for a CPU worker.
+    /// Admitted, waiting for a CPU worker; of a piece, both times.
     pub queue: Duration,
     /// Decode, orient, resize, normalise.
     pub preprocess: Duration,
@@ -22,10 +25,12 @@ pub struct Timings {
     pub order_wait: Option<Duration>,
     /// From the request's receipt to its reply.
     pub total: Duration,
-    /// Pictures in the batch that ran.
+    /// Pictures and pieces of pictures in the batch that ran; of several the largest.
     pub batch_size: usize,
-    /// The device that ran it.
+    /// The device that ran it; of several pieces the last.
     pub device: Device,
+    /// How often the picture was looked at: once, or once for each piece.
+    pub tiles: usize,
 }
 
 /// The ledger while the request is under way: one type for each thing that is known by then.
@@ -90,6 +95,17 @@ impl Received {
 }
 
 impl Preprocessed {
+    /// A piece of the picture waited from when that was done until `began`, and is done now.
+    pub(super) fn again(self, began: Instant) -> Preprocessed {
+        let now = Instant::now();
+        Preprocessed {
+            received: self.received,
+            queue: self.queue + began.saturating_duration_since(self.at),
+            preprocess: self.preprocess + now.saturating_duration_since(began),
+            at: now,
+        }
+    }
+
     /// The batch is back from its device now.
     pub(super) fn ran(self, run: RunReport) -> Ran {
         Ran {
@@ -101,6 +117,11 @@ impl Preprocessed {
 }
 
 impl Ran {
+    /// Pictures and pieces of pictures in the batch that it ran in.
+    pub(super) fn batch_size(&self) -> usize {
+        self.run.batch_size
+    }
+
     /// The reply is ready now.
     pub(super) fn replied(self) -> Timings {
         let now = Instant::now();
@@ -116,6 +137,7 @@ impl Ran {
             total: now.saturating_duration_since(before.received),
             batch_size: run.batch_size,
             device: run.device,
+            tiles: 1,
         }
     }
 }
@@ -132,13 +154,16 @@ mod tests {
             batch_size: 3,
             device: Device::Cpu,
         };
-        let timings = received.preprocessed(Instant::now()).ran(run).replied();
-        let parts = timings.queue
-            + timings.preprocess
-            + timings.batch_wait
-            + timings.inference
-            + timings.postprocess;
-        assert_eq!(parts, timings.total);
-        assert_eq!(timings.batch_size, 3);
+        let made = received.preprocessed(Instant::now());
+        for prepared in [made, made.again(Instant::now())] {
+            let timings = prepared.ran(run).replied();
+            let parts = timings.queue
+                + timings.preprocess
+                + timings.batch_wait
+                + timings.inference
+                + timings.postprocess;
+            assert_eq!(parts, timings.total);
+            assert_eq!(timings.batch_size, 3);
+        }
     }
 }

@@ -62,12 +62,12 @@ pub struct Batcher<W> {
 
 /// The workers' and instances' handle: reports what is done. Cheap to clone.
 #[derive(Debug)]
-pub struct Completions<R> {
-    sender: mpsc::Sender<Completion<R>>,
+pub struct Completions<W, R> {
+    sender: mpsc::Sender<Completion<W, R>>,
 }
 
-/// A request's place. Dropping it takes the request out of the line, or off the shelf, at once; one that is
-/// already with a device runs on and its result is thrown away. Call [`Ticket::answered`] instead when the
+/// A request's place. Dropping it takes the request, and all that it was cut into, out of the line, or off the shelf, at
+/// once; what is already with a device runs on and its result is thrown away. Call [`Ticket::answered`] instead when the
 /// answer has come.
 #[derive(Debug)]
 #[must_use = "dropping a ticket abandons the request"]
@@ -84,7 +84,9 @@ pub struct Full<W>(pub W);
 #[derive(Debug)]
 pub struct Worker<W, R, S> {
     requests: mpsc::Receiver<Request<W>>,
-    completions: mpsc::Receiver<Completion<R>>,
+    completions: mpsc::Receiver<Completion<W, R>>,
+    /// Names pieces of pictures.
+    next_id: Arc<AtomicU64>,
     machine: Machine<W, R>,
     stages: S,
     /// Kept from turn to turn for its memory.
@@ -92,7 +94,7 @@ pub struct Worker<W, R, S> {
 }
 
 /// A channel for workers and instances, made before the actor so that [`Stages`] can hold the sending end.
-pub fn completions<R>(config: &Config) -> (Completions<R>, CompletionsReceiver<R>) {
+pub fn completions<W, R>(config: &Config) -> (Completions<W, R>, CompletionsReceiver<W, R>) {
     // Each worker has one request in hand, and each instance at most two batches plus one coming up or going
     // down, so a report always finds room and no worker ever waits for the actor.
     let (sender, receiver) = mpsc::channel(config.policy.workers + 4 * config.max_instances);
@@ -101,7 +103,7 @@ pub fn completions<R>(config: &Config) -> (Completions<R>, CompletionsReceiver<R
 
 /// The receiving end of [`completions`], for [`Batcher::new`].
 #[derive(Debug)]
-pub struct CompletionsReceiver<R>(mpsc::Receiver<Completion<R>>);
+pub struct CompletionsReceiver<W, R>(mpsc::Receiver<Completion<W, R>>);
 
 // === impl Batcher ===
 
@@ -109,14 +111,16 @@ impl<W> Batcher<W> {
     /// Makes the actor. Run the [`Worker`] on the runtime.
     pub fn new<R, S>(
         config: &Config,
-        completions: CompletionsReceiver<R>,
+        completions: CompletionsReceiver<W, R>,
         stages: S,
     ) -> (Self, Worker<W, R, S>) {
         // An admitted request is told of once when it comes and at most once when its caller leaves.
         let (sender, requests) = mpsc::channel(2 * config.max_waiting.max(1));
+        let next_id: Arc<AtomicU64> = Arc::default();
         let worker = Worker {
             requests,
             completions: completions.0,
+            next_id: next_id.clone(),
             machine: Machine::new(config.policy),
             stages,
             actions: Vec::new(),
@@ -124,7 +128,7 @@ impl<W> Batcher<W> {
         (
             Self {
                 requests: sender,
-                next_id: Arc::default(),
+                next_id,
             },
             worker,
         )
@@ -184,10 +188,16 @@ impl<W> Drop for Ticket<W> {
 
 // === impl Completions ===
 
-impl<R> Completions<R> {
-    /// Reports a prepared request, with which a worker was busy for so long.
-    pub fn prepared(&self, id: RequestId, payload: R, took: Duration) {
-        self.send(Completion::Prepared { id, payload, took });
+impl<W, R> Completions<W, R> {
+    /// Reports a prepared request, with which a worker was busy for so long, and what of a picture that was to be cut
+    /// is still to be prepared.
+    pub fn prepared(&self, id: RequestId, payload: R, pieces: Vec<W>, took: Duration) {
+        self.send(Completion::Prepared {
+            id,
+            payload,
+            pieces,
+            took,
+        });
     }
 
     /// Reports a request that could not be prepared and has been answered, likewise.
@@ -214,7 +224,7 @@ impl<R> Completions<R> {
         self.send(Completion::InstanceDown { instance, returned });
     }
 
-    fn send(&self, completion: Completion<R>) {
+    fn send(&self, completion: Completion<W, R>) {
         match self.sender.try_send(completion) {
             Ok(()) => {}
             // The actor has stopped: the process is on its way out and nobody waits for this any more.
@@ -226,7 +236,7 @@ impl<R> Completions<R> {
     }
 }
 
-impl<R> Clone for Completions<R> {
+impl<W, R> Clone for Completions<W, R> {
     fn clone(&self) -> Self {
         Self {
             sender: self.sender.clone(),
@@ -278,10 +288,25 @@ impl<W, R, S: Stages<W, R>> Worker<W, R, S> {
         }
     }
 
-    fn complete(&mut self, completion: Completion<R>) {
+    fn complete(&mut self, completion: Completion<W, R>) {
         match completion {
-            Completion::Prepared { id, payload, took } => {
-                self.turn(Event::Prepared { id, payload, took });
+            Completion::Prepared {
+                id,
+                payload,
+                pieces,
+                took,
+            } => {
+                let name = |piece| {
+                    let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+                    (RequestId(id), piece)
+                };
+                let pieces = pieces.into_iter().map(name).collect();
+                self.turn(Event::Prepared {
+                    id,
+                    payload,
+                    pieces,
+                    took,
+                });
             }
             Completion::PrepareFailed { id, took } => {
                 self.turn(Event::PrepareFailed { id, took });

@@ -72,6 +72,9 @@ pub struct Arrival<W> {
     pub kind: Kind,
     /// When its caller stops waiting.
     pub deadline: Deadline,
+    /// `Some` for a picture that will be cut: into about so many pieces besides the one that it is itself. The machine
+    /// goes by it until the pieces are there.
+    pub pieces: Option<usize>,
     /// What the caller wants back in an action.
     pub payload: W,
 }
@@ -99,7 +102,7 @@ pub struct Placement {
 pub enum Event<W, R> {
     /// A request was admitted.
     Arrived(Arrival<W>),
-    /// Its caller left; it may be anywhere, or gone already.
+    /// Its caller left; it, and what it was cut into, may be anywhere, or gone already.
     Abandoned(RequestId),
     /// A CPU worker finished preparing a request.
     Prepared {
@@ -107,6 +110,9 @@ pub enum Event<W, R> {
         id: RequestId,
         /// What came out.
         payload: R,
+        /// What of it is still to be prepared, in order: pieces of a picture that was to be cut. Each is a request of its
+        /// own from now on; leaving or expiring, they all do.
+        pieces: Vec<(RequestId, W)>,
         /// How long the worker was busy with it.
         took: Duration,
     },

@@ -5,13 +5,13 @@
 //! to the time of the one served last, so that nobody saves up turns. Costs may be corrected later, when they
 //! are known: what was guessed too low is paid with the next turn.
 //!
-//! Members wait in *lanes* (one for each model), so that the next can be asked for among those that could be
-//! served: a lane that is held up holds up nobody in another.
+//! Members wait in [lanes](Lane), so that the next can be asked for among those that could be served: a lane that is
+//! held up holds up nobody in another.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
 
-use super::event::ModelKey;
+use super::lane::Lane;
 
 /// Seconds of cost. Ordered totally, since it is never NaN.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -40,7 +40,7 @@ const MAX_IDLE: usize = 256;
 pub(super) struct Fair<K> {
     members: HashMap<K, Member>,
     /// For each lane, who waits in it, the one furthest behind first. No lane is empty.
-    lanes: BTreeMap<ModelKey, BTreeSet<(VirtualTime, K)>>,
+    lanes: BTreeMap<Lane, BTreeSet<(VirtualTime, K)>>,
     /// The virtual time of the member served last.
     clock: VirtualTime,
     /// Members that wait in no lane. They are kept while they are ahead of the clock, so that leaving and coming
@@ -52,7 +52,7 @@ pub(super) struct Fair<K> {
 struct Member {
     time: VirtualTime,
     /// Lanes in which it waits. Short: most are for one model.
-    lanes: Vec<ModelKey>,
+    lanes: Vec<Lane>,
 }
 
 // === impl Fair ===
@@ -68,7 +68,7 @@ impl<K: Copy + Ord + Hash> Fair<K> {
     }
 
     /// `key` has something waiting in `lane` from now on.
-    pub(super) fn join(&mut self, key: K, lane: ModelKey) {
+    pub(super) fn join(&mut self, key: K, lane: Lane) {
         let clock = self.clock;
         let known = self.members.contains_key(&key);
         let member = self.members.entry(key).or_default();
@@ -89,7 +89,7 @@ impl<K: Copy + Ord + Hash> Fair<K> {
     }
 
     /// `key` has nothing waiting in `lane` any more.
-    pub(super) fn leave(&mut self, key: K, lane: ModelKey) {
+    pub(super) fn leave(&mut self, key: K, lane: Lane) {
         let Some(member) = self.members.get_mut(&key) else {
             return;
         };
@@ -119,7 +119,7 @@ impl<K: Copy + Ord + Hash> Fair<K> {
     }
 
     /// Who is furthest behind in `lane`.
-    pub(super) fn first(&self, lane: ModelKey) -> Option<(VirtualTime, K)> {
+    pub(super) fn first(&self, lane: Lane) -> Option<(VirtualTime, K)> {
         self.lanes.get(&lane)?.first().copied()
     }
 
@@ -175,8 +175,17 @@ impl<K: Copy + Ord + Hash> Fair<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scheduling::event::ModelKey;
+    use crate::scheduling::lane::Job;
 
-    const LANE: ModelKey = ModelKey(0);
+    const LANE: Lane = lane(0);
+
+    const fn lane(model: u32) -> Lane {
+        Lane {
+            model: ModelKey(model),
+            job: Job::Picture,
+        }
+    }
 
     /// Serves `turns` times at `cost(key)` seconds each, everybody always having more, and counts.
     fn served(
@@ -235,7 +244,7 @@ mod tests {
     #[test]
     fn a_lane_that_is_held_up_holds_up_nobody_in_another() {
         let mut fair = Fair::new();
-        let other = ModelKey(1);
+        let other = lane(1);
         fair.join(1, LANE);
         fair.join(2, LANE);
         fair.join(2, other);

@@ -17,9 +17,11 @@ mod backlog;
 mod group;
 mod stream;
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::event::{ModelKey, Priority, RequestId, Share, SourceKey, StreamKey};
+use super::lane::{Job, Lane};
 pub(super) use backlog::Cost;
 use group::{Group, Node};
 use stream::StreamLine;
@@ -33,6 +35,7 @@ pub(super) struct Place {
     pub(super) priority: Priority,
     pub(super) share: Share,
     pub(super) model: ModelKey,
+    pub(super) job: Job,
     /// Its rank inside its stream: its deadline, or for want of one how long it may wait at most.
     pub(super) due: Instant,
 }
@@ -43,8 +46,10 @@ pub(super) struct Waiting<W> {
     pub(super) payload: W,
     pub(super) place: Place,
     pub(super) arrived: Instant,
-    /// What it is expected to cost.
+    /// What it is expected to cost, and its share is charged when it is served.
     pub(super) cost: Cost,
+    /// What the pieces will cost that it is to be cut into; they will be charged for themselves.
+    pub(super) to_come: Cost,
 }
 
 /// Everybody who waits.
@@ -58,6 +63,26 @@ pub(super) struct Line<W> {
 }
 
 type Class<W> = Group<SourceKey, Group<StreamKey, StreamLine<W>>>;
+
+// === impl Place ===
+
+impl Place {
+    pub(super) fn lane(self) -> Lane {
+        Lane {
+            model: self.model,
+            job: self.job,
+        }
+    }
+}
+
+// === impl Waiting ===
+
+impl<W> Waiting<W> {
+    /// What it is expected to cost with all its pieces.
+    fn costs(&self) -> Cost {
+        self.cost + self.to_come
+    }
+}
 
 // === impl Line ===
 
@@ -74,9 +99,9 @@ impl<W> Line<W> {
         self.class_mut(waiting.place.priority).push(id, waiting);
     }
 
-    /// The request whose turn it is among those for the `open` models.
-    pub(super) fn next(&self, open: &[ModelKey]) -> Option<(RequestId, Place)> {
-        let batch = self.batch.next(open);
+    /// The request whose turn it is among those in the `open` lanes, of batch work among those in `open_to_batch`.
+    pub(super) fn next(&self, open: &[Lane], open_to_batch: &[Lane]) -> Option<(RequestId, Place)> {
+        let batch = self.batch.next(open_to_batch);
         if self.owed > 0.0 && batch.is_some() {
             return batch;
         }
@@ -117,10 +142,10 @@ impl<W> Line<W> {
         self.class_mut(place.priority).charge(place, seconds);
     }
 
-    /// Models for which somebody waits; one may be named twice.
-    pub(super) fn models(&self) -> impl Iterator<Item = ModelKey> + '_ {
+    /// Models for which somebody waits.
+    pub(super) fn models(&self) -> BTreeSet<ModelKey> {
         let interactive = self.interactive.backlog().models();
-        interactive.chain(self.batch.backlog().models())
+        interactive.chain(self.batch.backlog().models()).collect()
     }
 
     /// How many wait for `model`.

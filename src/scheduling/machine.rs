@@ -10,6 +10,7 @@
 //! | who is let in: those who can be answered in time | [`arrival`], [`forecast`] |
 //! | late decisions: a request stays encoded until a CPU worker is free **and** its model's shelf has room | [`workers`] |
 //! | which pictures run together, where | [`dispatch`], [`super::bucket`] |
+//! | how many pictures are being cut, and what becomes of the pieces | [`cut`] |
 //! | which instance hangs; what is lost with one is tried once more | [`instance`], [`instances`] |
 //! | nothing for nobody: what cannot be answered in time any more, or has lost its caller, goes before it is prepared, and again before it runs | here, [`workers`] |
 //!
@@ -18,6 +19,7 @@
 //! size; a free instance with something eligible is never left idle.
 
 mod arrival;
+mod cut;
 mod demand;
 mod dispatch;
 mod forecast;
@@ -32,8 +34,10 @@ use std::time::{Duration, Instant};
 use super::deadline::Deadline;
 use super::estimate::Estimate;
 use super::event::{Action, Event, InstanceKey, Kind, ModelKey, Outcome, RequestId, SourceKey};
+use super::lane::Job;
 use super::line::{Cost, Line, Place};
 use super::shelf::{Shelf, Turn};
+use cut::CutPictures;
 use demand::Demands;
 use instance::Instance;
 use margin::Margin;
@@ -60,8 +64,9 @@ pub struct Machine<W, R> {
     tracked: HashMap<RequestId, Tracked>,
     /// The deadlines of those that wait or are ready.
     deadlines: BTreeSet<(Instant, RequestId)>,
-    /// What a CPU worker takes to prepare a picture of a source, in seconds.
-    prepare_costs: HashMap<SourceKey, Estimate>,
+    /// What a CPU worker takes for a job of a source, in seconds.
+    prepare_costs: HashMap<(SourceKey, Job), Estimate>,
+    cut: CutPictures,
     demands: Demands,
     next_turn: u64,
 }
@@ -70,8 +75,10 @@ pub struct Machine<W, R> {
 struct Model<R> {
     shelf: Shelf<R>,
     instances: BTreeSet<InstanceKey>,
-    /// What a CPU worker takes to prepare a picture, in seconds.
+    /// What a CPU worker takes to prepare anything, in seconds.
     prepare_cost: Estimate,
+    /// What it takes for each job.
+    job_costs: HashMap<Job, Estimate>,
     /// By how much forecasts stretch the line; none before anybody was let in with a deadline.
     margin: Option<Margin>,
 }
@@ -86,6 +93,10 @@ struct Tracked {
     cost: Cost,
     /// An instance was lost with it.
     requeued: bool,
+    /// Pieces that it is expected to be cut into, besides the one that it becomes itself.
+    pieces: usize,
+    /// The picture of which it is a piece, by that one's first.
+    picture: Option<RequestId>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,6 +117,16 @@ enum Stage {
     },
 }
 
+// === impl Policy ===
+
+impl Policy {
+    /// The most pictures that are decoded and kept for their pieces at a time, those that are being decoded included.
+    /// Two at least, so that one is decoded while the other's pieces are worked on.
+    pub fn open_pictures(&self) -> usize {
+        self.workers.max(2)
+    }
+}
+
 // === impl Machine ===
 
 impl<W, R> Machine<W, R> {
@@ -121,6 +142,7 @@ impl<W, R> Machine<W, R> {
             tracked: HashMap::new(),
             deadlines: BTreeSet::new(),
             prepare_costs: HashMap::new(),
+            cut: CutPictures::new(policy.open_pictures()),
             demands: Demands::default(),
             next_turn: 0,
         }
@@ -133,11 +155,18 @@ impl<W, R> Machine<W, R> {
         match event {
             Event::Arrived(arrival) => self.arrive(arrival, now, actions),
             Event::Abandoned(id) => self.abandon(id, now, actions),
-            Event::Prepared { id, payload, took } => self.prepared(id, payload, took, now, actions),
+            Event::Prepared {
+                id,
+                payload,
+                pieces,
+                took,
+            } => self.prepared(id, payload, pieces, took, now, actions),
             Event::PrepareFailed { id, took } => {
                 // It paid for what it cost, and what failed says nothing about what works.
                 if let Some((tracked, _)) = self.leave_worker(id) {
+                    self.close_uncut(&tracked);
                     self.settle(&tracked, took.as_secs_f64());
+                    self.cut.forget(id, &tracked);
                 }
             }
             Event::InstanceUp(key, placement) => self.instance_up(key, placement),
@@ -176,6 +205,16 @@ impl<W, R> Machine<W, R> {
     }
 
     fn abandon(&mut self, id: RequestId, now: Instant, actions: &mut Vec<Action<W, R>>) {
+        match self.cut.pieces(id).cloned() {
+            None => self.abandon_one(id, now, actions),
+            Some(pieces) => {
+                let pieces = pieces.into_iter();
+                pieces.for_each(|piece| self.abandon_one(piece, now, actions));
+            }
+        }
+    }
+
+    fn abandon_one(&mut self, id: RequestId, now: Instant, actions: &mut Vec<Action<W, R>>) {
         match self.tracked.get_mut(&id) {
             None => {} // answered
             Some(Tracked {
@@ -225,6 +264,7 @@ impl<W, R> Machine<W, R> {
         }
         match tracked.stage {
             Stage::Waiting => {
+                self.cut.piece_prepared(&tracked);
                 if let Some(waiting) = self.line.remove(id, tracked.place) {
                     actions.push(Action::DropWaiting(waiting.payload, outcome));
                 }
@@ -239,8 +279,10 @@ impl<W, R> Machine<W, R> {
             Stage::Preparing { .. } | Stage::Running { .. } => {
                 debug_assert!(false, "what a worker or an instance has cannot be dropped");
                 self.tracked.insert(id, tracked);
+                return;
             }
         }
+        self.cut.forget(id, &tracked);
     }
 
     fn track(&mut self, id: RequestId, tracked: Tracked) {

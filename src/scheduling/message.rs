@@ -15,10 +15,12 @@ pub(super) enum Request<W> {
 
 /// From workers and instances. Bounded by their number, since each has only so much in hand.
 #[derive(Debug)]
-pub(super) enum Completion<R> {
+pub(super) enum Completion<W, R> {
     Prepared {
         id: RequestId,
         payload: R,
+        /// Not named yet.
+        pieces: Vec<W>,
         took: Duration,
     },
     PrepareFailed {

@@ -345,6 +345,7 @@ impl<'a> World<'a> {
             priority: caller.source.priority.into(),
             kind: Kind::Call,
             deadline,
+            pieces: None,
             payload: place,
         }));
     }
@@ -492,6 +493,7 @@ impl<'a> World<'a> {
                         self.inbox.push_back(Event::Prepared {
                             id: request.id,
                             payload: place,
+                            pieces: Vec::new(),
                             took: Duration::from_nanos(took),
                         });
                     }

@@ -117,6 +117,17 @@ impl BoundingBox {
         (clipped.x_min < clipped.x_max && clipped.y_min < clipped.y_max).then_some(clipped)
     }
 
+    /// The box of a part of a picture.
+    pub fn of(part: PixelRect) -> Self {
+        let (left, top) = (part.left as f32, part.top as f32);
+        Self::new(
+            left,
+            top,
+            left + part.size.width as f32,
+            top + part.size.height as f32,
+        )
+    }
+
     /// The pixels that a box touches which lies in a picture, as [`clip`](Self::clip) leaves it.
     pub fn pixels(&self) -> PixelRect {
         // Edges of a clipped box are neither negative nor above a side, so nothing is cut off here.

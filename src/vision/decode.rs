@@ -34,6 +34,7 @@ mod jpeg;
 mod jpeg_header;
 mod jpeg_scans;
 mod jpeg_source;
+mod peek;
 mod png;
 mod samples;
 mod sniff;
@@ -49,6 +50,7 @@ use serde::{Deserialize, Serialize};
 
 use super::image_size::ImageSize;
 pub use super::picture::{MAX_SIDE, Picture};
+pub use peek::stored_size;
 
 /// The most that a decode holds for each pixel, the decoded picture itself included, in bytes.
 ///

@@ -21,12 +21,14 @@ pub struct NonMaxSuppression {
 /// The boxes of one class that stay, surest first: each edge in a row of its own, so that the compiler can
 /// compare one box with several at once.
 #[derive(Debug, Default)]
-struct Kept {
+pub(super) struct Kept {
     x_min: Vec<f32>,
     y_min: Vec<f32>,
     x_max: Vec<f32>,
     y_max: Vec<f32>,
     area: Vec<f32>,
+    /// A number of the caller's for each.
+    tag: Vec<u32>,
 }
 
 // === impl NonMaxSuppression ===
@@ -61,7 +63,7 @@ impl NonMaxSuppression {
             let rivals = kept.entry(class).or_default();
             let stays = !rivals.overlap_above(self.iou_threshold, &candidate.bbox);
             if stays {
-                rivals.push(&candidate.bbox);
+                rivals.push(&candidate.bbox, 0);
             }
             stays
         });
@@ -69,7 +71,7 @@ impl NonMaxSuppression {
     }
 }
 
-fn is_finite(candidate: &ScoredBox) -> bool {
+pub(super) fn is_finite(candidate: &ScoredBox) -> bool {
     let bbox = &candidate.bbox;
     [
         candidate.score,
@@ -82,7 +84,7 @@ fn is_finite(candidate: &ScoredBox) -> bool {
     .all(|number| number.is_finite())
 }
 
-fn surer_first(a: &ScoredBox, b: &ScoredBox) -> Ordering {
+pub(super) fn surer_first(a: &ScoredBox, b: &ScoredBox) -> Ordering {
     let edges = |c: &ScoredBox| [c.bbox.x_min, c.bbox.y_min, c.bbox.x_max, c.bbox.y_max];
     b.score
         .total_cmp(&a.score)
@@ -102,12 +104,13 @@ impl Kept {
     /// Boxes compared before looking whether one of them was enough.
     const BLOCK: usize = 32;
 
-    fn push(&mut self, bbox: &BoundingBox) {
+    pub(super) fn push(&mut self, bbox: &BoundingBox, tag: u32) {
         self.x_min.push(bbox.x_min);
         self.y_min.push(bbox.y_min);
         self.x_max.push(bbox.x_max);
         self.y_max.push(bbox.y_max);
         self.area.push(bbox.area());
+        self.tag.push(tag);
     }
 
     /// Whether one of these boxes overlaps `candidate` by more than `threshold`.
@@ -115,6 +118,18 @@ impl Kept {
     /// The same arithmetic as [`BoundingBox::iou`], without its care for odd numbers: a quotient that is
     /// none compares as not above.
     fn overlap_above(&self, threshold: f32, candidate: &BoundingBox) -> bool {
+        self.any(candidate, |_, shared, kept, own| {
+            shared / (kept + own - shared) > threshold
+        })
+    }
+
+    /// Whether `test` holds of one of these boxes: it is given the box's tag, the area that the box and `candidate` share,
+    /// the box's own, and that of `candidate`.
+    pub(super) fn any(
+        &self,
+        candidate: &BoundingBox,
+        test: impl Fn(u32, f32, f32, f32) -> bool,
+    ) -> bool {
         let area = candidate.area();
         (0..self.area.len()).step_by(Self::BLOCK).any(|start| {
             let block = start..(start + Self::BLOCK).min(self.area.len());
@@ -122,14 +137,15 @@ impl Kept {
             let y_min = &self.y_min[block.clone()];
             let x_max = &self.x_max[block.clone()];
             let y_max = &self.y_max[block.clone()];
-            let areas = &self.area[block];
+            let areas = &self.area[block.clone()];
+            let tags = &self.tag[block];
             let mut above = false;
             for index in 0..areas.len() {
                 let width = min(x_max[index], candidate.x_max) - max(x_min[index], candidate.x_min);
                 let height =
                     min(y_max[index], candidate.y_max) - max(y_min[index], candidate.y_min);
                 let shared = max(width, 0.0) * max(height, 0.0);
-                above |= shared / (areas[index] + area - shared) > threshold;
+                above |= test(tags[index], shared, areas[index], area);
             }
             above
         })
@@ -141,7 +157,8 @@ fn max(a: f32, b: f32) -> f32 {
     if a > b { a } else { b }
 }
 
-fn min(a: f32, b: f32) -> f32 {
+/// `f32::min`, likewise.
+pub(super) fn min(a: f32, b: f32) -> f32 {
     if a < b { a } else { b }
 }
 

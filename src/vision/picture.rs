@@ -46,6 +46,9 @@ pub enum PictureError {
 // === impl Picture ===
 
 impl Picture {
+    /// What a picture takes, in bytes a pixel.
+    pub const BYTES_PER_PIXEL: u64 = 3;
+
     /// Makes a picture of `pixels`: R, G, B of each pixel, row by row from the top, without padding.
     ///
     /// # Errors
@@ -57,7 +60,7 @@ impl Picture {
         if size.width > MAX_SIDE || size.height > MAX_SIDE {
             return Err(PictureError::SideTooLong { size });
         }
-        if pixels.len() as u64 != size.pixels() * 3 {
+        if pixels.len() as u64 != size.pixels() * Self::BYTES_PER_PIXEL {
             let got = pixels.len();
             return Err(PictureError::WrongLength { size, got });
         }

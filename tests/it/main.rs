@@ -23,4 +23,5 @@ mod shutdown;
 mod simulate;
 mod streams;
 mod support;
+mod tiling;
 mod vision;

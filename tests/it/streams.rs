@@ -878,3 +878,29 @@ async fn a_stream_that_cannot_be_is_told_with_its_reason() {
     let errors = lines(output.stderr);
     assert!(errors[0].contains("NotFound MODEL_NOT_FOUND"), "{errors:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frame_is_looked_at_in_tiles_and_stays_in_its_place() {
+    let server = Server::start(&["echo"]).await;
+    let config = pb::StreamConfig {
+        options: Some(pb::DetectOptions {
+            tiling: Some(pb::Tiling {
+                tile_size: 32,
+                overlap: Some(0.0),
+            }),
+            ..Default::default()
+        }),
+        ..policy(pb::FramePolicy::All)
+    };
+    let (mut stream, _) = Stream::start(server.client(), config).await;
+    // Sixteen tiles and the look at all of it, then one that is no larger than a tile.
+    stream.send(frame(1, flat_png([10, 20, 30], 128)));
+    stream.send(frame(2, flat_png([10, 20, 30], 32)));
+    stream.close();
+    for (id, tiles) in [(1, 17), (2, 1)] {
+        let result = stream.result().await;
+        assert_eq!(result.frame_id, id);
+        assert_eq!(detections(result).timings.unwrap().tiles, tiles);
+    }
+    assert_eq!(stream.next().await, None);
+}

@@ -12,13 +12,14 @@ use crate::vision::{BoundingBox, DecodeLimits, decode};
 pub(super) fn as_text(photo: &Path, response: &pb::DetectResponse) -> Vec<String> {
     let size = response.image_size.unwrap_or_default();
     let model = response.model.clone().unwrap_or_default();
-    let total = response
-        .timings
-        .as_ref()
-        .and_then(|timings| timings.total)
-        .map(millis);
+    let timings = response.timings.clone().unwrap_or_default();
+    let total = timings.total.map(millis);
+    let tiles = match timings.tiles {
+        0 | 1 => String::new(),
+        tiles => format!("  {tiles} tiles"),
+    };
     let mut lines = vec![format!(
-        "{}  {}x{}  {} {}  {} objects  {:.1} ms",
+        "{}  {}x{}  {} {}  {} objects  {:.1} ms{tiles}",
         photo.display(),
         size.width,
         size.height,
@@ -77,6 +78,7 @@ pub(super) fn as_json(photo: &Path, response: &pb::DetectResponse) -> serde_json
             "total": timings.total.map(millis),
         },
         "batch_size": timings.batch_size,
+        "tiles": timings.tiles,
         "device": timings.device,
     })
 }

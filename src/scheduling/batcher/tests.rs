@@ -44,7 +44,7 @@ impl Stages<Payload, Payload> for Notes {
 
 struct Bench {
     batcher: Batcher<Payload>,
-    completions: Completions<Payload>,
+    completions: Completions<Payload, Payload>,
     notes: Notes,
     worker: tokio::task::JoinHandle<()>,
 }
@@ -59,6 +59,7 @@ fn arrival(deadline: Deadline, payload: Payload) -> impl FnOnce(RequestId) -> Ar
         priority: Priority::Interactive,
         kind: Kind::Call,
         deadline,
+        pieces: None,
         payload,
     }
 }
@@ -113,7 +114,7 @@ async fn a_request_goes_through_all_stages() {
     assert_eq!(bench.notes.take(), ["prepare a (0) after 0ns"]);
     bench
         .completions
-        .prepared(RequestId(0), "A", Duration::ZERO);
+        .prepared(RequestId(0), "A", Vec::new(), Duration::ZERO);
     settle().await;
     assert_eq!(bench.notes.take(), ["run [\"A\"] in 1 on 0"]);
     ticket.answered();
@@ -188,10 +189,10 @@ async fn the_actor_hands_on_what_it_has_and_stops_when_the_doors_are_gone() {
     drop(batcher);
     settle().await;
     assert!(!worker.is_finished(), "a request is still in the line");
-    completions.prepared(RequestId(0), "A", Duration::ZERO);
+    completions.prepared(RequestId(0), "A", Vec::new(), Duration::ZERO);
     settle().await;
     completions.batch_finished(InstanceKey(0), None);
-    completions.prepared(RequestId(1), "B", Duration::ZERO);
+    completions.prepared(RequestId(1), "B", Vec::new(), Duration::ZERO);
     settle().await;
     assert!(!worker.is_finished(), "a request is with a device");
     completions.batch_finished(InstanceKey(0), None);
@@ -255,7 +256,7 @@ async fn what_was_sent_to_an_instance_that_had_gone_runs_on_another() {
     }
     let _ticket = batcher.arrive(arrival(Deadline::NEVER, "a")).unwrap();
     settle().await;
-    completions.prepared(RequestId(0), "a ready", Duration::ZERO);
+    completions.prepared(RequestId(0), "a ready", Vec::new(), Duration::ZERO);
     settle().await;
     assert_eq!(notes.take(), ["prepare a (0) after 0ns"]);
     completions.instance_down(InstanceKey(0), Vec::new());

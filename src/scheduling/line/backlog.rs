@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::scheduling::event::ModelKey;
+use crate::scheduling::lane::Lane;
 
 /// What requests cost, or are expected to, in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -13,10 +14,10 @@ pub(in crate::scheduling) struct Cost {
     pub(in crate::scheduling) device: f64,
 }
 
-/// What waits somewhere, by model. A model for which nothing waits is not in it.
+/// What waits somewhere, by lane. A lane in which nothing waits is not in it.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
-    models: BTreeMap<ModelKey, Waiting>,
+    lanes: BTreeMap<Lane, Waiting>,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -34,7 +35,7 @@ impl Cost {
     }
 
     /// The part of it whose total is `most`, or all.
-    pub(super) fn at_most(self, most: f64) -> Cost {
+    pub(in crate::scheduling) fn at_most(self, most: f64) -> Cost {
         let total = self.total();
         if total <= most {
             return self;
@@ -67,43 +68,60 @@ impl std::iter::Sum for Cost {
 // === impl Backlog ===
 
 impl Backlog {
-    pub(super) fn add(&mut self, model: ModelKey, cost: Cost) {
-        let waiting = self.models.entry(model).or_default();
+    pub(super) fn add(&mut self, lane: Lane, cost: Cost) {
+        let waiting = self.lanes.entry(lane).or_default();
         waiting.requests += 1;
         waiting.cost = waiting.cost + cost;
     }
 
-    pub(super) fn subtract(&mut self, model: ModelKey, cost: Cost) {
-        let Some(waiting) = self.models.get_mut(&model) else {
+    pub(super) fn subtract(&mut self, lane: Lane, cost: Cost) {
+        let Some(waiting) = self.lanes.get_mut(&lane) else {
             return;
         };
         waiting.requests -= 1;
         if waiting.requests == 0 {
             // And with it whatever the sum of many small numbers did not come out even by.
-            self.models.remove(&model);
+            self.lanes.remove(&lane);
             return;
         }
         waiting.cost.cpu = (waiting.cost.cpu - cost.cpu).max(0.0);
         waiting.cost.device = (waiting.cost.device - cost.device).max(0.0);
     }
 
+    /// What those who wait for `model` will cost.
     pub(super) fn cost(&self, model: ModelKey) -> Cost {
-        self.models
-            .get(&model)
+        self.of(model).map(|waiting| waiting.cost).sum()
+    }
+
+    /// What those who wait in `lane` will cost.
+    pub(super) fn cost_in(&self, lane: Lane) -> Cost {
+        self.lanes
+            .get(&lane)
             .map_or(Cost::default(), |waiting| waiting.cost)
     }
 
+    /// How many wait for `model`.
     pub(super) fn requests(&self, model: ModelKey) -> usize {
-        self.models
-            .get(&model)
-            .map_or(0, |waiting| waiting.requests)
+        self.of(model).map(|waiting| waiting.requests).sum()
+    }
+
+    /// Whether somebody waits in `lane`.
+    pub(super) fn has(&self, lane: Lane) -> bool {
+        self.lanes.contains_key(&lane)
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.models.is_empty()
+        self.lanes.is_empty()
     }
 
+    /// Models for which somebody waits, in order; one is named once for each of its lanes.
     pub(super) fn models(&self) -> impl Iterator<Item = ModelKey> + '_ {
-        self.models.keys().copied()
+        self.lanes.keys().map(|lane| lane.model)
+    }
+
+    fn of(&self, model: ModelKey) -> impl Iterator<Item = &Waiting> + '_ {
+        self.lanes
+            .range(Lane::of(model))
+            .map(|(_, waiting)| waiting)
     }
 }

@@ -7,6 +7,7 @@ use super::backlog::{Backlog, Cost};
 use super::{Place, Waiting};
 use crate::scheduling::event::{ModelKey, RequestId, Share, SourceKey, StreamKey};
 use crate::scheduling::fair::Fair;
+use crate::scheduling::lane::Lane;
 
 /// A part of the line. A request is found again by its place.
 pub(super) trait Node<W> {
@@ -17,8 +18,8 @@ pub(super) trait Node<W> {
 
     fn push(&mut self, id: RequestId, waiting: Waiting<W>);
 
-    /// Whose turn it is among those for the `open` models.
-    fn next(&self, open: &[ModelKey]) -> Option<(RequestId, Place)>;
+    /// Whose turn it is among those in the `open` lanes.
+    fn next(&self, open: &[Lane]) -> Option<(RequestId, Place)>;
 
     /// Takes out a request, because it is `served` or because it leaves.
     fn take(&mut self, id: RequestId, place: Place, served: bool) -> Option<Waiting<W>>;
@@ -89,16 +90,15 @@ impl<W, K: Member, N: Node<W>> Node<W> for Group<K, N> {
     }
 
     fn push(&mut self, id: RequestId, waiting: Waiting<W>) {
-        let Place { share, model, .. } = waiting.place;
-        let key = K::of(share);
-        self.backlog.add(model, waiting.cost);
-        self.turns.join(key, model);
+        let (lane, key) = (waiting.place.lane(), K::of(waiting.place.share));
+        self.backlog.add(lane, waiting.costs());
+        self.turns.join(key, lane);
         let member = self.members.entry(key).or_insert_with(N::new);
         member.push(id, waiting);
     }
 
-    fn next(&self, open: &[ModelKey]) -> Option<(RequestId, Place)> {
-        let first = |model: &ModelKey| self.turns.first(*model);
+    fn next(&self, open: &[Lane]) -> Option<(RequestId, Place)> {
+        let first = |lane: &Lane| self.turns.first(*lane);
         let (_, key) = open.iter().filter_map(first).min()?;
         self.members.get(&key)?.next(open)
     }
@@ -107,13 +107,13 @@ impl<W, K: Member, N: Node<W>> Node<W> for Group<K, N> {
         let key = K::of(place.share);
         let member = self.members.get_mut(&key)?;
         let waiting = member.take(id, place, served)?;
-        self.backlog.subtract(place.model, waiting.cost);
+        self.backlog.subtract(place.lane(), waiting.costs());
         if served {
             self.turns.serve(key);
             self.turns.charge(key, waiting.cost.total());
         }
-        if member.backlog().requests(place.model) == 0 {
-            self.turns.leave(key, place.model);
+        if !member.backlog().has(place.lane()) {
+            self.turns.leave(key, place.lane());
         }
         if member.backlog().is_empty() {
             self.members.remove(&key);

@@ -7,15 +7,16 @@ use super::backlog::{Backlog, Cost};
 use super::group::Node;
 use super::{Place, Waiting};
 use crate::scheduling::event::{ModelKey, RequestId};
+use crate::scheduling::lane::Lane;
 
 /// The requests of one stream.
 #[derive(Debug)]
 pub(super) struct StreamLine<W> {
-    lanes: BTreeMap<ModelKey, Lane<W>>,
+    lanes: BTreeMap<Lane, ByDue<W>>,
     backlog: Backlog,
 }
 
-type Lane<W> = BTreeMap<(Instant, RequestId), Waiting<W>>;
+type ByDue<W> = BTreeMap<(Instant, RequestId), Waiting<W>>;
 
 // === impl StreamLine ===
 
@@ -33,13 +34,13 @@ impl<W> Node<W> for StreamLine<W> {
 
     fn push(&mut self, id: RequestId, waiting: Waiting<W>) {
         let place = waiting.place;
-        self.backlog.add(place.model, waiting.cost);
-        let lane = self.lanes.entry(place.model).or_default();
+        self.backlog.add(place.lane(), waiting.costs());
+        let lane = self.lanes.entry(place.lane()).or_default();
         lane.insert((place.due, id), waiting);
     }
 
-    fn next(&self, open: &[ModelKey]) -> Option<(RequestId, Place)> {
-        let first = |model: &ModelKey| self.lanes.get(model)?.first_key_value();
+    fn next(&self, open: &[Lane]) -> Option<(RequestId, Place)> {
+        let first = |lane: &Lane| self.lanes.get(lane)?.first_key_value();
         let ((_, id), waiting) = open
             .iter()
             .filter_map(first)
@@ -48,32 +49,33 @@ impl<W> Node<W> for StreamLine<W> {
     }
 
     fn take(&mut self, id: RequestId, place: Place, _served: bool) -> Option<Waiting<W>> {
-        let lane = self.lanes.get_mut(&place.model)?;
+        let lane = self.lanes.get_mut(&place.lane())?;
         let waiting = lane.remove(&(place.due, id))?;
         if lane.is_empty() {
-            self.lanes.remove(&place.model);
+            self.lanes.remove(&place.lane());
         }
-        self.backlog.subtract(place.model, waiting.cost);
+        self.backlog.subtract(place.lane(), waiting.costs());
         Some(waiting)
     }
 
     fn charge(&mut self, _place: Place, _seconds: f64) {}
 
     fn ahead(&self, model: ModelKey, place: Place, _cost: Cost) -> Cost {
-        let Some(lane) = self.lanes.get(&model) else {
-            return Cost::default();
-        };
-        // As good as always: who comes later is due later.
-        let last = lane.last_key_value();
-        if last.is_some_and(|((due, _), _)| *due <= place.due) {
-            return self.backlog.cost(model);
-        }
-        let earlier = lane.range(..=(place.due, RequestId(u64::MAX)));
-        earlier.map(|(_, waiting)| waiting.cost).sum()
+        let ahead = self.lanes.range(Lane::of(model)).map(|(key, lane)| {
+            // As good as always: who comes later is due later.
+            let last = lane.last_key_value();
+            if last.is_some_and(|((due, _), _)| *due <= place.due) {
+                return self.backlog.cost_in(*key);
+            }
+            let earlier = lane.range(..=(place.due, RequestId(u64::MAX)));
+            earlier.map(|(_, waiting)| waiting.costs()).sum()
+        });
+        ahead.sum()
     }
 
     fn list(&self, model: ModelKey, into: &mut Vec<(RequestId, Place)>) {
-        let lane = self.lanes.get(&model).into_iter().flatten();
-        into.extend(lane.map(|((_, id), waiting)| (*id, waiting.place)));
+        for (_, lane) in self.lanes.range(Lane::of(model)) {
+            into.extend(lane.iter().map(|((_, id), waiting)| (*id, waiting.place)));
+        }
     }
 }

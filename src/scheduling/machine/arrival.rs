@@ -2,10 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use super::forecast::Expected;
 use super::margin::Margin;
 use super::{Machine, Stage, Tracked};
 use crate::scheduling::deadline::Deadline;
 use crate::scheduling::event::{Action, Arrival, Kind, ModelKey, Outcome, Priority};
+use crate::scheduling::lane::Job;
 use crate::scheduling::line::{Cost, Place, Waiting};
 
 /// Nobody need come back sooner: forecasts are no finer than this.
@@ -25,6 +27,7 @@ impl<W, R> Machine<W, R> {
             priority,
             kind,
             deadline,
+            pieces,
             payload,
         } = arrival;
         if !self.is_live(model) {
@@ -40,19 +43,26 @@ impl<W, R> Machine<W, R> {
             priority,
             share,
             model,
+            job: match pieces {
+                None => Job::Picture,
+                Some(_) => Job::Cut,
+            },
             due,
         };
-        let cost = self.expected_cost(place);
+        let pieces = pieces.unwrap_or(0);
+        let expected = self.expected(place, pieces);
         if priority == Priority::Interactive {
-            self.demands.offered(model, share.source, cost.device, now);
+            let device = expected.total().device;
+            self.demands.offered(model, share.source, device, now);
         }
-        // What has no deadline was promised nothing that the margin would have to keep.
-        let stretch = match deadline == Deadline::NEVER {
-            true => 1.0,
-            false => self.stretch(model, now),
+        // What has no deadline was promised nothing that the margin would have to keep, and waits for as long as its own
+        // picture takes.
+        let (stretch, own) = match deadline == Deadline::NEVER {
+            true => (1.0, self.expected(place, 0)),
+            false => (self.stretch(model, now), expected),
         };
         let waits_for_ever = kind == Kind::Frame && deadline == Deadline::NEVER;
-        if !waits_for_ever && let Err(retry_after) = self.foresee(place, cost, stretch, now) {
+        if !waits_for_ever && let Err(retry_after) = self.foresee(place, own, stretch, now) {
             let outcome = Outcome::Infeasible { retry_after };
             actions.push(Action::DropWaiting(payload, outcome));
             return;
@@ -63,7 +73,8 @@ impl<W, R> Machine<W, R> {
                 payload,
                 place,
                 arrived: now,
-                cost,
+                cost: expected.cost,
+                to_come: expected.to_come,
             },
         );
         self.track(
@@ -75,6 +86,8 @@ impl<W, R> Machine<W, R> {
                 stage: Stage::Waiting,
                 cost: Cost::default(),
                 requeued: false,
+                pieces,
+                picture: None,
             },
         );
     }
@@ -92,17 +105,17 @@ impl<W, R> Machine<W, R> {
     fn foresee(
         &self,
         place: Place,
-        cost: Cost,
+        expected: Expected,
         stretch: f64,
         now: Instant,
     ) -> Result<(), Duration> {
         let left = place.due.saturating_duration_since(now).as_secs_f64();
-        match self.forecast_last(place, cost, stretch, now) {
+        match self.forecast_last(place, expected, stretch, now) {
             None => return Ok(()),
             Some(last) if last.finished <= left => return Ok(()),
             Some(_) => {}
         }
-        let Some(forecast) = self.forecast_turn(place, cost, stretch, now) else {
+        let Some(forecast) = self.forecast_turn(place, expected, stretch, now) else {
             return Ok(());
         };
         let late = forecast.finished - left;
@@ -115,10 +128,10 @@ impl<W, R> Machine<W, R> {
 
     /// Takes in whether a request that was let in with a deadline was answered before it.
     pub(super) fn learn_margin(&mut self, tracked: &Tracked, in_time: bool, now: Instant) {
-        let Some(model) = self.models.get_mut(&tracked.place.model) else {
+        if tracked.deadline == Deadline::NEVER || !self.cut.tells(tracked, in_time) {
             return;
-        };
-        if tracked.deadline != Deadline::NEVER {
+        }
+        if let Some(model) = self.models.get_mut(&tracked.place.model) {
             let margin = model.margin.get_or_insert(Margin::new(now));
             margin.observe(in_time, now);
         }

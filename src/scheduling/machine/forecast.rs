@@ -5,28 +5,71 @@
 //! else is assumed to come, but for what others have been asking for ([`super::demand`]), and for what the
 //! forecasts of the model have turned out to leave out ([`super::margin`]).
 
+use std::cmp::Ordering;
 use std::time::Instant;
 
 use super::{Machine, Model};
+use crate::scheduling::estimate::Estimate;
 use crate::scheduling::event::ModelKey;
+use crate::scheduling::lane::Job;
 use crate::scheduling::line::{Cost, Place};
 
 /// Seconds from now.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Forecast {
-    /// Until the batch has run.
+    /// Until the batch has run, of its last piece.
     pub(super) finished: f64,
 }
 
+/// What a request is expected to take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Expected {
+    pub(super) cost: Cost,
+    /// Pieces that it will be cut into, besides the one that it becomes itself.
+    pub(super) pieces: usize,
+    /// What these will cost.
+    pub(super) to_come: Cost,
+}
+
+// === impl Expected ===
+
+impl Expected {
+    pub(super) fn total(&self) -> Cost {
+        self.cost + self.to_come
+    }
+}
+
+// === impl Machine ===
+
 impl<W, R> Machine<W, R> {
-    /// What a request of this place is expected to cost. Zero where nothing is known.
+    /// What a request of this place is expected to cost that is cut into so many pieces besides itself.
+    pub(super) fn expected(&self, place: Place, pieces: usize) -> Expected {
+        let mut to_come = Cost::default();
+        if pieces > 0 {
+            let job = Job::Piece;
+            let each = self.expected_cost(Place { job, ..place });
+            to_come.cpu = each.cpu * pieces as f64;
+            to_come.device = each.device * pieces as f64;
+        }
+        Expected {
+            cost: self.expected_cost(place),
+            pieces,
+            to_come,
+        }
+    }
+
+    /// What a request of this place is expected to cost, without its pieces. Zero where nothing is known.
     pub(super) fn expected_cost(&self, place: Place) -> Cost {
         let model = self.models.get(&place.model);
-        let of_source = self.prepare_costs.get(&place.share.source);
-        let of_model = model.map(|model| &model.prepare_cost);
-        let cpu = of_source.filter(|cost| cost.is_known()).or(of_model);
+        let known = |cost: &&Estimate| cost.is_known();
+        let of_source = self.prepare_costs.get(&(place.share.source, place.job));
+        let of_job = model.and_then(|model| model.job_costs.get(&place.job));
+        // Little of a picture's cost is that of a piece.
+        let of_model = model.filter(|_| place.job != Job::Piece);
+        let of_model = of_model.map(|model| &model.prepare_cost);
+        let cpu = of_source.filter(known).or(of_job.filter(known));
         Cost {
-            cpu: cpu.map_or(0.0, |cost| cost.mean()),
+            cpu: cpu.or(of_model).map_or(0.0, |cost| cost.mean()),
             device: model.map_or(0.0, |model| self.device_seconds(model)),
         }
     }
@@ -65,31 +108,52 @@ impl<W, R> Machine<W, R> {
     pub(super) fn forecast_last(
         &self,
         place: Place,
-        cost: Cost,
+        expected: Expected,
         stretch: f64,
         now: Instant,
     ) -> Option<Forecast> {
-        self.forecast(place, cost, stretch, now, |model| self.line.cost(model))
+        self.forecast(place, expected, stretch, now, |model| {
+            self.line.cost(model) + self.coming(model, |_| f64::INFINITY)
+        })
     }
 
     /// When a request that comes to `place` now would have run, by its share's turn. Looks at every share.
     pub(super) fn forecast_turn(
         &self,
         place: Place,
-        cost: Cost,
+        expected: Expected,
         stretch: f64,
         now: Instant,
     ) -> Option<Forecast> {
-        self.forecast(place, cost, stretch, now, |model| {
-            self.line.ahead(model, place, cost)
+        self.forecast(place, expected, stretch, now, |model| {
+            let ahead = self.line.ahead(model, place, expected.total());
+            // As much of others' as the own share will have had by then, as in the line.
+            let had = ahead.total() + expected.total().total();
+            let coming = self.coming(model, |other| match other.priority.cmp(&place.priority) {
+                Ordering::Less => f64::INFINITY,
+                Ordering::Greater => 0.0,
+                Ordering::Equal if other.share.source == place.share.source => f64::INFINITY,
+                Ordering::Equal => had,
+            });
+            ahead + coming
         })
+    }
+
+    /// What the pieces will cost of the pictures for `model` that are being decoded: of each no more than `most` seconds.
+    fn coming(&self, model: ModelKey, most: impl Fn(Place) -> f64) -> Cost {
+        let of_model = self.cut.coming().filter(|of| of.place.model == model);
+        let costs = of_model.map(|of| {
+            let pieces = self.expected(of.place, of.pieces).to_come;
+            pieces.at_most(most(of.place))
+        });
+        costs.sum()
     }
 
     /// `None` while what is known is no more than a guess.
     fn forecast(
         &self,
         place: Place,
-        cost: Cost,
+        expected: Expected,
         stretch: f64,
         now: Instant,
         ahead: impl Fn(ModelKey) -> Cost,
@@ -103,7 +167,7 @@ impl<W, R> Machine<W, R> {
         let part = self.demands.part(place.model, place.share.source, now);
         let own_device = own
             .device
-            .max(self.line.own_ahead(place, cost).device / part);
+            .max(self.line.own_ahead(place, expected.total()).device / part);
         let live = || {
             model
                 .instances
@@ -112,10 +176,13 @@ impl<W, R> Machine<W, R> {
         };
         let each = self.device_seconds(model);
         let in_line = stretch * own_device / each.max(f64::MIN_POSITIVE);
-        let ahead_of_it = model.shelf.taken() as f64 + in_line;
+        // Before the last of its pieces run the others.
+        let ahead_of_it = (model.shelf.taken() + expected.pieces) as f64 + in_line;
         let device = self.device_start(model, ahead_of_it, now);
-        let cpu = stretch * self.cpu_wait(place.model, own.cpu, &ahead) + cost.cpu;
-        let waiting = model.shelf.taken() + self.line.requests(place.model) + 1;
+        let cpu = stretch * self.cpu_wait(place.model, own.cpu, &ahead)
+            + expected.cost.cpu
+            + expected.to_come.cpu / self.workers.max(1) as f64;
+        let waiting = model.shelf.taken() + self.line.requests(place.model) + 1 + expected.pieces;
         let run = live()
             .map(|instance| {
                 let buckets = &instance.buckets;
@@ -144,7 +211,10 @@ impl<W, R> Machine<W, R> {
             _ => 0.0,
         };
         let mut others: Vec<(f64, f64)> = Vec::new();
-        for other in self.line.models().filter(|other| *other != model) {
+        for other in self.line.models() {
+            if other == model {
+                continue;
+            }
             let cost = ahead(other);
             if cost.device > 0.0 {
                 others.push((cost.cpu, cost.cpu / cost.device));

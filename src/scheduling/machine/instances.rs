@@ -21,6 +21,7 @@ impl<W, R> Machine<W, R> {
             shelf: Shelf::new(),
             instances: BTreeSet::new(),
             prepare_cost: Estimate::UNKNOWN,
+            job_costs: HashMap::new(),
             margin: None,
         });
         model.instances.insert(key);
@@ -93,6 +94,7 @@ impl<W, R> Machine<W, R> {
             self.settle(&tracked, tracked.cost.cpu + each);
             let in_time = !tracked.deadline.has_passed(now);
             self.learn_margin(&tracked, in_time, now);
+            self.cut.forget(id, &tracked);
         }
     }
 
@@ -147,11 +149,13 @@ impl<W, R> Machine<W, R> {
                 continue;
             };
             self.settle(&tracked, tracked.cost.cpu);
+            self.cut.forget(id, &tracked);
             actions.push(Action::DropReady(payload, outcome));
         }
         // The others it has answered itself.
-        for tracked in in_hand.into_values() {
+        for (id, tracked) in in_hand {
             self.settle(&tracked, tracked.cost.total());
+            self.cut.forget(id, &tracked);
         }
         if !self.is_live(key_of_model) {
             self.clear(key_of_model, actions);
@@ -162,7 +166,10 @@ impl<W, R> Machine<W, R> {
     /// preparation still have slots to give back.
     pub(super) fn clear(&mut self, key: ModelKey, actions: &mut Vec<Action<W, R>>) {
         for (id, waiting) in self.line.drain(key) {
-            self.untrack(id);
+            if let Some(tracked) = self.untrack(id) {
+                self.cut.piece_prepared(&tracked);
+                self.cut.forget(id, &tracked);
+            }
             actions.push(Action::DropWaiting(waiting.payload, Outcome::NoInstance));
         }
         while let Some(ready) = self
@@ -172,6 +179,7 @@ impl<W, R> Machine<W, R> {
         {
             if let Some(tracked) = self.untrack(ready.id) {
                 self.settle(&tracked, tracked.cost.cpu);
+                self.cut.forget(ready.id, &tracked);
             }
             actions.push(Action::DropReady(ready.payload, Outcome::NoInstance));
         }

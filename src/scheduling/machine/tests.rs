@@ -1,5 +1,6 @@
 //! Scripts of events against the machine, under a time of their own making.
 
+mod pieces;
 mod policies;
 mod random;
 
@@ -82,14 +83,29 @@ impl Script {
         priority: Priority,
         deadline_ms: Option<u64>,
     ) -> Vec<Action<u64, u64>> {
-        self.arrive_kind(model, id, share, priority, Kind::Call, deadline_ms)
+        let kind = Kind::Call;
+        self.arrive_kind(model, id, share, priority, kind, deadline_ms, None)
     }
 
     fn arrive_frame(&mut self, id: u64, deadline_ms: Option<u64>) -> Vec<Action<u64, u64>> {
         let (share, priority) = (Share::default(), Priority::Interactive);
-        self.arrive_kind(0, id, share, priority, Kind::Frame, deadline_ms)
+        self.arrive_kind(0, id, share, priority, Kind::Frame, deadline_ms, None)
     }
 
+    fn arrive_to_be_cut(
+        &mut self,
+        model: u32,
+        id: u64,
+        share: Share,
+        priority: Priority,
+        deadline_ms: Option<u64>,
+        pieces: Option<usize>,
+    ) -> Vec<Action<u64, u64>> {
+        let kind = Kind::Call;
+        self.arrive_kind(model, id, share, priority, kind, deadline_ms, pieces)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "all that an arrival is made of")]
     fn arrive_kind(
         &mut self,
         model: u32,
@@ -98,6 +114,7 @@ impl Script {
         priority: Priority,
         kind: Kind,
         deadline_ms: Option<u64>,
+        pieces: Option<usize>,
     ) -> Vec<Action<u64, u64>> {
         let deadline = deadline_ms.map_or(Deadline::NEVER, |ms| {
             Deadline::at(self.start + Duration::from_millis(ms))
@@ -109,6 +126,7 @@ impl Script {
             priority,
             kind,
             deadline,
+            pieces,
             payload: id,
         }))
     }
@@ -117,6 +135,7 @@ impl Script {
         self.send(Event::Prepared {
             id: RequestId(id),
             payload: id,
+            pieces: Vec::new(),
             took: Duration::ZERO,
         })
     }
@@ -125,6 +144,17 @@ impl Script {
         self.send(Event::Prepared {
             id: RequestId(id),
             payload: id,
+            pieces: Vec::new(),
+            took: Duration::from_millis(took_ms),
+        })
+    }
+
+    /// It was cut: into itself and these.
+    fn cut_in(&mut self, id: u64, pieces: &[u64], took_ms: u64) -> Vec<Action<u64, u64>> {
+        self.send(Event::Prepared {
+            id: RequestId(id),
+            payload: id,
+            pieces: pieces.iter().map(|id| (RequestId(*id), *id)).collect(),
             took: Duration::from_millis(took_ms),
         })
     }

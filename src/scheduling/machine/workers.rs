@@ -5,23 +5,19 @@ use std::time::{Duration, Instant};
 use super::dispatch::has_room;
 use super::{Machine, Stage, Tracked, why_abandoned};
 use crate::scheduling::estimate::Estimate;
-use crate::scheduling::event::{Action, ModelKey, Outcome, RequestId};
+use crate::scheduling::event::{Action, Outcome, Priority, RequestId};
+use crate::scheduling::lane::{Job, Lane};
 use crate::scheduling::line::Place;
 use crate::scheduling::shelf::{Ready, Turn};
 
-/// Sources whose cost of preparing is remembered apart. The rest are taken for average.
+/// Sources, and jobs of theirs, whose cost of preparing is remembered apart. The rest are taken for average.
 const MAX_REMEMBERED_SOURCES: usize = 1_024;
 
 impl<W, R> Machine<W, R> {
     /// Gives waiting requests to idle workers, as long as their shelves have room.
     pub(super) fn prepare(&mut self, now: Instant, actions: &mut Vec<Action<W, R>>) {
         while self.idle_workers > 0 {
-            let with_room = self
-                .models
-                .iter()
-                .filter(|(_, model)| has_room(model, &self.instances));
-            let open: Vec<ModelKey> = with_room.map(|(key, _)| *key).collect();
-            let Some((id, place)) = self.line.next(&open) else {
+            let Some((id, place)) = self.next_in_line() else {
                 return;
             };
             if self.is_hopeless(id, place, now) {
@@ -31,13 +27,18 @@ impl<W, R> Machine<W, R> {
             let Some(waiting) = self.line.serve(id, place) else {
                 return;
             };
+            let tracked = self.untrack(id);
             if let Some(model) = self.models.get_mut(&place.model) {
                 model.shelf.reserve();
+            }
+            if place.job == Job::Cut {
+                let pieces = tracked.map_or(0, |tracked| tracked.pieces);
+                self.cut.open(id, place, pieces);
             }
             self.idle_workers -= 1;
             let turn = Turn(self.next_turn);
             self.next_turn += 1;
-            if let Some(tracked) = self.untrack(id) {
+            if let Some(tracked) = tracked {
                 let tracked = Tracked {
                     stage: Stage::Preparing {
                         turn,
@@ -56,12 +57,38 @@ impl<W, R> Machine<W, R> {
         }
     }
 
+    /// Whose turn it is among those whose model's shelf has room; a picture that is to be cut must be one that may be
+    /// opened besides.
+    fn next_in_line(&self) -> Option<(RequestId, Place)> {
+        let with_room = self
+            .models
+            .iter()
+            .filter(|(_, model)| has_room(model, &self.instances));
+        let lanes = with_room.flat_map(|(model, _)| {
+            let jobs = [Job::Picture, Job::Piece, Job::Cut];
+            jobs.map(|job| Lane { model: *model, job })
+        });
+        let mut open: Vec<Lane> = lanes.collect();
+        let uncut = || open.iter().filter(|lane| lane.job != Job::Cut).copied();
+        match [Priority::Interactive, Priority::Batch].map(|of| self.cut.may_open(of)) {
+            [true, true] => self.line.next(&open, &open),
+            [true, false] => self.line.next(&open, &uncut().collect::<Vec<Lane>>()),
+            _ => {
+                open.retain(|lane| lane.job != Job::Cut);
+                self.line.next(&open, &open)
+            }
+        }
+    }
+
     /// Whether it would be ready to run too late to be answered, with all that is on the shelf and in flight before it.
     ///
     /// What is prepared for nothing costs a worker, and what runs for nothing costs a device that is short of time as
     /// it is. The last run is taken to be a long one for its kind.
     pub(super) fn is_hopeless(&self, id: RequestId, place: Place, now: Instant) -> bool {
-        let deadline = self.tracked.get(&id).and_then(|t| t.deadline.instant());
+        let Some(tracked) = self.tracked.get(&id) else {
+            return false;
+        };
+        let deadline = tracked.deadline.instant();
         let (Some(deadline), Some(model)) = (deadline, self.models.get(&place.model)) else {
             return false;
         };
@@ -78,11 +105,12 @@ impl<W, R> Machine<W, R> {
             })
             .min_by(f64::total_cmp)
             .unwrap_or_default();
-        let prepare = match self.prepare_costs.get(&place.share.source) {
+        let prepare = match self.prepare_costs.get(&(place.share.source, place.job)) {
             Some(cost) if cost.is_known() => cost.lower().max(0.0),
             _ => 0.0,
         };
-        let device = self.device_start(model, taken as f64, now);
+        // The last of what it is cut into has to run in time.
+        let device = self.device_start(model, (taken + tracked.pieces) as f64, now);
         deadline.saturating_duration_since(now).as_secs_f64() < prepare.max(device) + run
     }
 
@@ -99,6 +127,8 @@ impl<W, R> Machine<W, R> {
         if let Some(model) = self.models.get_mut(&tracked.place.model) {
             model.shelf.release();
         }
+        self.cut.came_back(id);
+        self.cut.piece_prepared(&tracked);
         Some((tracked, (!abandoned).then_some(turn)))
     }
 
@@ -106,6 +136,7 @@ impl<W, R> Machine<W, R> {
         &mut self,
         id: RequestId,
         payload: R,
+        pieces: Vec<(RequestId, W)>,
         took: Duration,
         now: Instant,
         actions: &mut Vec<Action<W, R>>,
@@ -129,12 +160,17 @@ impl<W, R> Machine<W, R> {
                 self.line.charge(tracked.place, took - tracked.cost.cpu);
                 tracked.cost.cpu = took;
                 tracked.stage = Stage::Ready { turn };
+                self.line_up(id, &mut tracked, pieces, now);
                 self.put_on_shelf(id, turn, payload, tracked, now);
                 return;
             }
         };
+        self.close_uncut(&tracked);
         self.settle(&tracked, took);
+        self.cut.forget(id, &tracked);
         actions.push(Action::DropReady(payload, outcome));
+        let pieces = pieces.into_iter();
+        actions.extend(pieces.map(|(_, piece)| Action::DropWaiting(piece, outcome)));
     }
 
     /// An expired one is taken out again at once, by `expire`.
@@ -164,8 +200,10 @@ impl<W, R> Machine<W, R> {
     pub(super) fn learn_prepare_cost(&mut self, place: Place, took: f64) {
         if let Some(model) = self.models.get_mut(&place.model) {
             model.prepare_cost.observe(took);
+            let of_job = model.job_costs.entry(place.job);
+            of_job.or_insert(Estimate::UNKNOWN).observe(took);
         }
-        let source = place.share.source;
+        let source = (place.share.source, place.job);
         if self.prepare_costs.len() >= MAX_REMEMBERED_SOURCES
             && !self.prepare_costs.contains_key(&source)
         {

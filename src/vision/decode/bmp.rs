@@ -39,7 +39,7 @@ pub(super) fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<Picture, Dec
 }
 
 /// The size; a negative height only says that the rows come from the top.
-fn header_size(bytes: &[u8]) -> Result<ImageSize, DecodeError> {
+pub(super) fn header_size(bytes: &[u8]) -> Result<ImageSize, DecodeError> {
     let header = number(bytes, FILE_HEADER)?;
     let (width, height) = (
         number(bytes, FILE_HEADER + 4)?,

@@ -11,7 +11,7 @@ use super::{DecodeError, DecodeLimits, samples};
 
 /// Decodes a GIF's first frame into a picture of its canvas.
 pub(super) fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<Picture, DecodeError> {
-    let canvas = size_at(bytes, 6)?;
+    let canvas = canvas(bytes)?;
     limits.check(canvas)?;
     // The frame has a size of its own, and is decoded whole however little of it lies on the canvas.
     let frame = first_frame(bytes)?;
@@ -28,6 +28,11 @@ pub(super) fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<Picture, Dec
     decoder.read_image(&mut rgba).map_err(refusal)?;
     let pixels = samples::shrink(rgba, |&[r, g, b, _]| [r, g, b]);
     Picture::from_rgb8(canvas, pixels).map_err(DecodeError::corrupt)
+}
+
+/// The size of all of it.
+pub(super) fn canvas(bytes: &[u8]) -> Result<ImageSize, DecodeError> {
+    size_at(bytes, 6)
 }
 
 /// Where the first frame begins, found by walking what stands before it.

@@ -39,7 +39,7 @@ pub(super) fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<Picture, Dec
 }
 
 /// Reads the size out of the header chunk, which always comes first and at the same place.
-fn header_size(bytes: &[u8]) -> Result<ImageSize, DecodeError> {
+pub(super) fn header_size(bytes: &[u8]) -> Result<ImageSize, DecodeError> {
     let Some(header) = bytes.get(8..24) else {
         return Err(DecodeError::Truncated);
     };

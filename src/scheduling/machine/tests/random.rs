@@ -15,6 +15,8 @@ enum Step {
         priority: Priority,
         kind: Kind,
         timeout_ms: Option<u64>,
+        /// Of a picture that is to be cut: how many are expected.
+        pieces: Option<usize>,
     },
     Abandon {
         nth: usize,
@@ -23,6 +25,8 @@ enum Step {
         nth: usize,
         fails: bool,
         took_ms: u64,
+        /// Where the request is to be cut: into how many besides itself.
+        pieces: usize,
     },
     BatchDone {
         nth: usize,
@@ -50,12 +54,16 @@ fn step() -> impl Strategy<Value = Step> {
     let priority = prop_oneof![3 => Just(Priority::Interactive), 1 => Just(Priority::Batch)];
     let kind = prop_oneof![2 => Just(Kind::Call), 1 => Just(Kind::Frame)];
     let timeout = prop::option::of(0..150u64);
+    let pieces = prop::option::weighted(0.25, 0..6usize);
     prop_oneof![
-        8 => (0..2u32, share(), priority, kind, timeout)
-            .prop_map(|(model, share, priority, kind, timeout_ms)| Step::Arrive { model, share, priority, kind, timeout_ms }),
+        8 => (0..2u32, share(), priority, kind, timeout, pieces).prop_map(
+            |(model, share, priority, kind, timeout_ms, pieces)| {
+                Step::Arrive { model, share, priority, kind, timeout_ms, pieces }
+            },
+        ),
         1 => (0..64usize).prop_map(|nth| Step::Abandon { nth }),
-        8 => (0..8usize, prop::bool::weighted(0.1), 0..12u64)
-            .prop_map(|(nth, fails, took_ms)| Step::WorkerDone { nth, fails, took_ms }),
+        8 => (0..8usize, prop::bool::weighted(0.1), 0..12u64, 0..6usize)
+            .prop_map(|(nth, fails, took_ms, pieces)| Step::WorkerDone { nth, fails, took_ms, pieces }),
         5 => (0..8usize, prop::option::weighted(0.9, 2..40u64)).prop_map(|(nth, took_ms)| Step::BatchDone { nth, took_ms }),
         1 => (0..8usize, 0..5usize).prop_map(|(nth, answered)| Step::InstanceDown { nth, answered }),
         1 => Just(Step::InstanceUp),
@@ -83,6 +91,9 @@ struct Request {
     abandoned: bool,
     lost: bool,
     at: Where,
+    job: Job,
+    /// The picture of which it is a piece.
+    picture: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -141,6 +152,7 @@ impl World {
                 priority,
                 kind,
                 timeout_ms,
+                pieces,
             } => {
                 let deadline_ms = timeout_ms.map(|ms| now + ms);
                 let id = self.requests.len() as u64;
@@ -154,10 +166,15 @@ impl World {
                     abandoned: false,
                     lost: false,
                     at: Where::Waiting,
+                    job: match pieces {
+                        None => Job::Picture,
+                        Some(_) => Job::Cut,
+                    },
+                    picture: None,
                 });
                 self.arriving = Some(id);
-                self.script
-                    .arrive_kind(model, id, share, priority, kind, deadline_ms)
+                let script = &mut self.script;
+                script.arrive_kind(model, id, share, priority, kind, deadline_ms, pieces)
             }
             Step::Abandon { nth } => {
                 if self.requests.is_empty() {
@@ -165,12 +182,17 @@ impl World {
                 }
                 let id = nth % self.requests.len();
                 self.requests[id].abandoned = true;
+                // What it was cut into goes with it.
+                let of_it = |other: &&mut Request| other.picture == Some(id as u64);
+                let pieces = self.requests.iter_mut().filter(of_it);
+                pieces.for_each(|piece| piece.abandoned = true);
                 self.script.send(Event::Abandoned(RequestId(id as u64)))
             }
             Step::WorkerDone {
                 nth,
                 fails,
                 took_ms,
+                pieces,
             } => {
                 if self.preparing.is_empty() {
                     return Vec::new();
@@ -183,9 +205,30 @@ impl World {
                     return self.script.send(Event::PrepareFailed { id, took });
                 }
                 self.move_to(id, Where::Ready);
+                let request = self.requests[id as usize];
+                let pieces = match request.job {
+                    Job::Cut => pieces,
+                    _ => 0,
+                };
+                let ids = self.requests.len() as u64..;
+                let piece = Request {
+                    at: Where::Waiting,
+                    job: Job::Piece,
+                    picture: Some(id),
+                    lost: false,
+                    // What of a frame was begun is finished.
+                    deadline_ms: request.deadline_ms.filter(|_| request.kind == Kind::Call),
+                    ..request
+                };
+                let pieces = ids.zip(vec![piece; pieces]).map(|(id, piece)| {
+                    self.requests.push(piece);
+                    (RequestId(id), id)
+                });
+                let pieces = pieces.collect();
                 self.script.send(Event::Prepared {
                     id: RequestId(id),
                     payload: id,
+                    pieces,
                     took,
                 })
             }
@@ -297,6 +340,8 @@ impl World {
                 assert_eq!(id.0, payload);
                 self.check_alive(payload);
                 self.check_first(payload);
+                let request = self.requests[payload as usize];
+                assert!(request.job != Job::Cut || self.may_open(request.priority));
                 self.move_to(payload, Where::Preparing);
                 self.preparing.push(payload);
                 assert!(
@@ -367,12 +412,31 @@ impl World {
         assert!(!request.abandoned, "an abandoned request is worked on");
     }
 
-    /// Inside a stream nobody is overtaken by one that is due later.
+    /// Whether another picture may be decoded and kept for its pieces.
+    fn may_open(&self, priority: Priority) -> bool {
+        let most = self.workers.max(2);
+        let mut open: BTreeMap<u64, Priority> = BTreeMap::new();
+        for (id, request) in (0u64..).zip(&self.requests) {
+            match (request.job, request.at) {
+                (Job::Cut, Where::Preparing) => open.insert(id, request.priority),
+                (Job::Piece, Where::Waiting | Where::Preparing) => {
+                    open.insert(request.picture.unwrap(), request.priority)
+                }
+                _ => None,
+            };
+        }
+        assert!(open.len() <= most, "more pictures are open than may be");
+        let of_batch = open.values().filter(|of| **of == Priority::Batch).count();
+        open.len() < most && (priority == Priority::Interactive || of_batch < most / 2)
+    }
+
+    /// Inside a stream nobody is overtaken by one that is due later, unless no more pictures may be cut.
     fn check_first(&self, id: u64) {
         let request = self.requests[id as usize];
         let rank = (request.due_ms, id);
         let mut waiting = (0u64..).zip(&self.requests).filter(|(_, other)| {
             other.at == Where::Waiting
+                && (other.job != Job::Cut || self.may_open(other.priority))
                 && (other.share, other.priority, other.model)
                     == (request.share, request.priority, request.model)
         });
@@ -395,7 +459,8 @@ impl World {
                 Some(0) =>
                     request.kind == Kind::Call || request.at == Where::Waiting || request.abandoned,
                 Some(_) => request.at == Where::Waiting,
-                None => false,
+                // A piece leaves with its picture, whose caller left when it was too old.
+                None => request.kind == Kind::Frame && request.abandoned,
             }),
             Outcome::Abandoned => assert!(request.abandoned),
             Outcome::NoInstance => assert!(!has_instance),
@@ -420,10 +485,11 @@ impl World {
                 !(idle && model.shelf.len() > 0),
                 "a device idles beside a ready picture"
             );
-            let waiting = self
-                .requests
-                .iter()
-                .any(|request| request.model == key.0 && request.at == Where::Waiting);
+            let waiting = self.requests.iter().any(|request| {
+                request.model == key.0
+                    && request.at == Where::Waiting
+                    && (request.job != Job::Cut || self.may_open(request.priority))
+            });
             assert!(
                 !(waiting && machine.idle_workers > 0 && has_room(model, &machine.instances)),
                 "a worker idles beside an eligible request"
@@ -458,6 +524,7 @@ impl World {
                 nth: 0,
                 fails: false,
                 took_ms: 3,
+                pieces: 2,
             };
             self.play(&done);
             let finished = Step::BatchDone {
@@ -477,7 +544,8 @@ impl World {
             .map(|(key, model)| (*key, model.shelf.taken()))
             .collect();
         assert!(taken.values().all(|taken| *taken == 0), "{taken:?}");
-        assert_eq!(machine.line.models().count(), 0);
+        assert!(machine.line.models().is_empty());
+        assert_eq!(machine.cut.counts(), (0, 0));
     }
 }
 
