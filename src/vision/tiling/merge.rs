@@ -14,6 +14,10 @@ pub const SAME_OBJECT: f32 = 0.5;
 /// small part of its object.
 const YIELDS_ABOVE: f32 = 0.5;
 
+/// What is no whole object yields to one that is at least this share as sure. A stream's tracker asks for boxes that are
+/// hardly sure at all, and none of these is to take the place of what is shown.
+const YIELDS_TO: f32 = 0.25;
+
 /// Pieces that were seen in different tiles are of one object when they share more than this of the smaller. Both reach
 /// over the strip that the tiles share, and only there do they meet: at the default overlap that is a third or
 /// more of the smaller one for any object no larger than a tile.
@@ -65,8 +69,8 @@ struct Staying {
 /// a view tells its own objects apart.
 ///
 /// - Of boxes of whole objects that overlap by more than the threshold the surest stays.
-/// - Pieces and coarse likenesses come after these, however sure they are. One goes that mostly lies in a box of a whole
-///   object (a likeness also when it covers one), or overlaps one by more than the threshold.
+/// - Pieces and coarse likenesses come after these, unless they are four times as sure. One goes that mostly lies in a box
+///   of a whole object (a likeness also when it covers one), or overlaps one by more than the threshold.
 /// - Of pieces that meet the surest stays.
 ///
 /// So of an object at the border of tiles its whole box stays, and of one that no view has whole a single piece, as
@@ -77,8 +81,8 @@ pub fn merge(mut boxes: Vec<TileBox>, merging: &Merging) -> Vec<ScoredBox> {
     boxes.retain(|one| is_finite(&one.found));
     keep_surest(&mut boxes, merging.max_candidates);
     boxes.sort_unstable_by(|a, b| {
-        let lesser = |one: &TileBox| one.sight != Sight::Whole;
-        lesser(a).cmp(&lesser(b)).then_with(|| surer(a, b))
+        let ranks = rank(b).total_cmp(&rank(a));
+        ranks.then(a.sight.cmp(&b.sight)).then_with(|| surer(a, b))
     });
     let mut staying: HashMap<ClassId, Staying> = HashMap::new();
     boxes.retain(|one| {
@@ -106,6 +110,14 @@ pub fn keep_surest(boxes: &mut Vec<TileBox>, most: usize) {
         boxes.select_nth_unstable_by(last, surer);
     }
     boxes.truncate(most);
+}
+
+/// Its place among all: the higher goes first.
+fn rank(one: &TileBox) -> f32 {
+    match one.sight {
+        Sight::Whole => one.found.score,
+        Sight::Coarse | Sight::Piece => one.found.score * YIELDS_TO,
+    }
 }
 
 fn surer(a: &TileBox, b: &TileBox) -> Ordering {
@@ -202,11 +214,15 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_yields_to_the_whole_object_however_sure_it_is() {
+    fn a_piece_yields_to_the_whole_object_though_it_is_surer() {
         let whole = tile_box(1, Whole, 0.4, [80.0, 0.0, 40.0, 40.0]);
         let piece = tile_box(2, Piece, 0.9, [80.0, 0.0, 10.0, 40.0]);
         assert!(whole.found.bbox.iou(&piece.found.bbox) < 0.3);
         assert_eq!(scores(&merge(vec![piece, whole], &USUAL)), [0.4]);
+        // But not to what is hardly told to be one.
+        let mut guess = whole;
+        guess.found.score = 0.1;
+        assert_eq!(scores(&merge(vec![piece, guess], &USUAL)), [0.9, 0.1]);
     }
 
     #[test]
@@ -359,8 +375,9 @@ mod tests {
                 }
                 let (a, b) = (&one.found.bbox, &other.found.bbox);
                 if other.sight == Whole {
-                    prop_assert!(a.iou(b) <= 0.5 + 1e-6);
-                    prop_assert!(one.sight == Whole || a.clip_to(b) != Some(*a));
+                    let surer = one.sight != Whole && one.found.score > 4.0 * other.found.score;
+                    prop_assert!(surer || a.iou(b) <= 0.5 + 1e-6);
+                    prop_assert!(one.sight == Whole || surer || a.clip_to(b) != Some(*a));
                 }
             }
         }

@@ -185,6 +185,21 @@ fn pieces_expire_with_their_picture() {
 }
 
 #[test]
+fn what_a_frame_that_was_begun_is_cut_into_is_finished() {
+    let mut script = Script::with_instances(1, 1, &[(1, 10)]);
+    let (share, priority) = (source(0), Priority::Interactive);
+    script.arrive_kind(0, 0, share, priority, Kind::Frame, Some(50), Some(2));
+    script.at(5).cut_in(0, &[10, 11], 5);
+    assert_eq!(script.prepared(10), []);
+    assert_eq!(script.at(60).send(Event::Tick), []);
+    assert_eq!(script.finished(0), [run(0, 1, &[10]), prepare(11, 55)]);
+    script.prepared(11);
+    assert_eq!(script.finished(0), [run(0, 1, &[11])]);
+    script.finished(0);
+    assert_eq!(script.machine.pending(), 0);
+}
+
+#[test]
 fn a_share_is_charged_for_every_piece() {
     let mut script = Script::with_instances(1, 1, &[(1, 10)]);
     // Source 1 sends pictures of ten pieces, source 2 pictures of one; both always have more.
