@@ -676,6 +676,48 @@ async fn a_stream_on_which_nothing_comes_ends_where_that_is_wanted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn heartbeats_do_not_keep_a_stream_from_being_idle() {
+    let server = Server::start_with(&["echo"], |config| {
+        config.grpc.stream.idle_timeout = 500 * MS;
+    })
+    .await;
+    let config = pb::StreamConfig {
+        heartbeat: Some(prost_types::Duration {
+            seconds: 0,
+            nanos: 100_000_000,
+        }),
+        ..Default::default()
+    };
+    let (mut stream, _) = Stream::start(server.client(), config).await;
+    let status = loop {
+        match stream.try_next().await {
+            Ok(told) => assert!(matches!(told, Some(Told::Heartbeat(_))), "{told:?}"),
+            Err(status) => break status,
+        }
+    };
+    let expected = (Code::DeadlineExceeded, "STREAM_IDLE".to_owned());
+    assert_eq!(reason(&status), expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn durations_beyond_any_clock_are_never() {
+    let server = Server::start(&["echo"]).await;
+    let longest = Some(prost_types::Duration {
+        seconds: i64::MAX,
+        nanos: 0,
+    });
+    let config = pb::StreamConfig {
+        heartbeat: longest,
+        max_frame_age: longest,
+        ..Default::default()
+    };
+    let (mut stream, _) = Stream::start(server.client(), config).await;
+    stream.send(picture(1));
+    detections(stream.result().await);
+    assert_eq!(server.counter("detectd_panics_total").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_stream_whose_config_never_comes_ends() {
     let server = Server::start_with(&["echo"], |config| {
         config.grpc.connection.message_patience = 100 * MS;

@@ -185,11 +185,14 @@ impl Running {
                 biased;
                 room = out.room(), if !self.queue.is_empty() => {
                     if let Some(Queued { payload, permit, .. }) = self.queue.pop_front() {
+                        // A sign of life is no activity.
+                        if !matches!(payload, Out::Heartbeat(_)) {
+                            self.active = Instant::now();
+                        }
                         let message = pb::DetectStreamResponse { payload: Some(payload) };
                         room.send((message, permit));
                     }
                     self.spoke = Instant::now();
-                    self.active = self.spoke;
                 }
                 () = at(slow) => {
                     let waited = self.config.slow_reader_timeout;
@@ -238,19 +241,21 @@ impl Running {
     /// When the first message has waited for too long to be handed on.
     fn slow_at(&self) -> Option<Instant> {
         let first = self.queue.front()?;
-        Some(first.since + self.config.slow_reader_timeout)
+        first.since.checked_add(self.config.slow_reader_timeout)
     }
 
     fn heartbeat_at(&self) -> Option<Instant> {
         match self.queue.is_empty() {
-            true => Some(self.spoke + self.heartbeat?),
+            // What is too far away for a clock is never.
+            true => self.spoke.checked_add(self.heartbeat?),
             false => None,
         }
     }
 
     fn idle_at(&self) -> Option<Instant> {
         let idle = self.reading && self.frames.is_empty() && !self.config.idle_timeout.is_zero();
-        idle.then(|| self.active + self.config.idle_timeout)
+        let at = self.active.checked_add(self.config.idle_timeout);
+        at.filter(|_| idle)
     }
 
     /// No more is read; what was taken in is answered, then the stream ends so.
