@@ -2,6 +2,8 @@
 
 import pytest
 
+import proxy
+import quiet
 import server
 from paths import FIXTURES
 
@@ -10,6 +12,11 @@ _FIGURES = pytest.StashKey[list[str]]()
 
 def pytest_configure(config):
     config.stash[_FIGURES] = []
+
+
+def pytest_collection_modifyitems(items):
+    # By then most of the minute has passed.
+    items.sort(key=lambda item: item.get_closest_marker("quiet_minute") is not None)
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +30,18 @@ def pytest_terminal_summary(terminalreporter, config):
         terminalreporter.section("figures")
         for line in config.stash[_FIGURES]:
             terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quiet_minute(request, tmp_path_factory):
+    """See `quiet.minute`. It begins before the first test, and the one that asks for it comes last."""
+    if proxy.binary() is None or not any(item.get_closest_marker("quiet_minute") for item in request.session.items):
+        yield None
+        return
+    models = server.lay_out(["echo"], FIXTURES, tmp_path_factory.mktemp("models"))
+    with server.running(models, "--default-model", "echo") as running:
+        with quiet.minute(running, tmp_path_factory.mktemp("envoy")) as begun:
+            yield begun
 
 
 @pytest.fixture(scope="module")

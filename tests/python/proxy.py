@@ -21,13 +21,13 @@ def binary() -> Path | None:
     return found if found and found.exists() else None
 
 
-def config(upstream: str, stream_idle_timeout_s: float) -> dict:
-    """HTTP/2 on both sides, one route to `upstream`. Ports are Envoy's to choose."""
-    host, port = upstream.rsplit(":", 1)
+def config(upstream: str, stream_idle_timeout_s: float, port: int = 0) -> dict:
+    """HTTP/2 on both sides, one route to `upstream`. Without `port` its port is Envoy's to choose."""
+    host, upstream_port = upstream.rsplit(":", 1)
     any_port = {"socket_address": {"address": "127.0.0.1", "port_value": 0}}
     manager = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
     protocol = "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
-    endpoint = {"address": {"socket_address": {"address": host, "port_value": int(port)}}}
+    endpoint = {"address": {"socket_address": {"address": host, "port_value": int(upstream_port)}}}
     connection_manager = {
         "@type": manager,
         "stat_prefix": "grpc",
@@ -51,7 +51,8 @@ def config(upstream: str, stream_idle_timeout_s: float) -> dict:
         ],
     }
     filters = [{"name": "envoy.filters.network.http_connection_manager", "typed_config": connection_manager}]
-    listener = {"name": "grpc", "address": any_port, "filter_chains": [{"filters": filters}]}
+    own = {"socket_address": {"address": "127.0.0.1", "port_value": port}}
+    listener = {"name": "grpc", "address": own, "filter_chains": [{"filters": filters}]}
     cluster = {
         "name": "detectd",
         "type": "STATIC",
@@ -68,10 +69,12 @@ def config(upstream: str, stream_idle_timeout_s: float) -> dict:
 
 
 @contextlib.contextmanager
-def running(folder: Path, upstream: str, stream_idle_timeout_s: float) -> Iterator[str]:
+def running(folder: Path, upstream: str, stream_idle_timeout_s: float, port: int = 0) -> Iterator[str]:
     """Gives the address of an Envoy in front of `upstream`; its files lie in `folder`."""
-    (folder / "envoy.json").write_text(json.dumps(config(upstream, stream_idle_timeout_s)))
+    (folder / "envoy.json").write_text(json.dumps(config(upstream, stream_idle_timeout_s, port)))
     admin = folder / "admin.txt"
+    # One that ran here before has told of itself.
+    admin.unlink(missing_ok=True)
     with (folder / "envoy.log").open("w") as log:
         process = subprocess.Popen(
             [binary(), "-c", folder / "envoy.json", "--admin-address-path", admin, "--use-dynamic-base-id"]
