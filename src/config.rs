@@ -13,6 +13,9 @@ use toml::{Table, Value};
 use crate::telemetry::logging;
 use crate::{grpc, http, pipeline};
 
+/// The longest that anybody may be made to wait: what is added to a clock has to fit into it.
+const LONGEST_WAIT: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+
 /// The environment variables that are ours begin so.
 pub const ENV_PREFIX: &str = "DETECTD_";
 
@@ -234,6 +237,12 @@ impl Config {
         }
         if admission.max_wait.is_zero() {
             return Err("pipeline.admission.max_wait: 0s is not above 0".to_owned());
+        }
+        if admission.max_wait > LONGEST_WAIT {
+            return Err(format!(
+                "pipeline.admission.max_wait: {} is above a year, and beyond what a clock can be asked for",
+                humantime_serde::re::humantime::format_duration(admission.max_wait)
+            ));
         }
         if admission.max_bytes < message as u64 {
             return Err(format!(
@@ -464,6 +473,10 @@ mod tests {
             (
                 "[pipeline.admission]\nmax_requests = 'many'",
                 "max_requests",
+            ),
+            (
+                "[pipeline.admission]\nmax_wait = '400000000000years'",
+                "pipeline.admission.max_wait",
             ),
             (
                 "[pipeline.admission]\nmax_requests = 0",

@@ -72,7 +72,9 @@ pub(super) struct Pending {
     ticket: Option<Ticket<Waiting>>,
     /// Whether it may have become several requests.
     in_pieces: bool,
-    answers: AnswerGauge,
+    /// Where what the way back takes is learned: of calls alone. A frame's answer waits for those before it, and for a reader
+    /// who takes his time.
+    answers: Option<AnswerGauge>,
     turned_away: Option<TurnedAway>,
     /// What was asked for, where something else was done.
     asked: Option<EffectiveOptions>,
@@ -294,7 +296,7 @@ impl Detector {
             received,
             answered,
             ticket: Some(ticket),
-            answers: self.answers.clone(),
+            answers: (turn.kind == Kind::Call).then(|| self.answers.clone()),
             in_pieces: pieces.is_some(),
             turned_away,
             asked,
@@ -335,12 +337,14 @@ impl Pending {
     fn learn(&self, answer: &Answer) {
         match answer {
             Ok(found) => {
+                let Some(answers) = &self.answers else {
+                    return;
+                };
                 let run_by = found
                     .timings
                     .total
                     .saturating_sub(found.timings.postprocess);
-                let behind = self.received.elapsed().saturating_sub(run_by);
-                self.answers.record(behind);
+                answers.record(self.received.elapsed().saturating_sub(run_by));
             }
             Err(DetectError::DeadlineInfeasible { retry_after }) => {
                 if let Some(TurnedAway {

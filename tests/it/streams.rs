@@ -14,7 +14,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 use tonic_types::StatusExt;
 
-use crate::support::{Client, PATIENCE, Server, flat_png, reason};
+use crate::support::{Client, PATIENCE, Server, flat_png, reason, within};
 
 /// No test sends more without a wait.
 const MOST: usize = 32_768;
@@ -945,4 +945,34 @@ async fn a_frame_is_looked_at_in_tiles_and_stays_in_its_place() {
         assert_eq!(detections(result).timings.unwrap().tiles, tiles);
     }
     assert_eq!(stream.next().await, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_reader_does_not_make_calls_infeasible() {
+    let server = Server::start(&["echo"]).await;
+    let config = pb::StreamConfig {
+        max_in_flight: 64,
+        ..policy(pb::FramePolicy::All)
+    };
+    // A few answers fit in its window, so the others wait in the server.
+    let (mut stream, _) = Stream::start(server.client_with_window(1_024), config).await;
+    for id in 0..300 {
+        stream.send(picture(id));
+    }
+    let mut reading = tokio::time::interval(50 * MS);
+    for _ in 0..50 {
+        reading.tick().await;
+        stream.result().await;
+    }
+    drop(stream);
+    server.gauge_becomes("detectd_streams", 0).await;
+    let Sent::Frame(pb::Frame { image, .. }) = picture(1) else {
+        unreachable!("a picture is a frame")
+    };
+    let request = pb::DetectRequest {
+        image,
+        ..Default::default()
+    };
+    let call = within(Duration::from_secs(1), request);
+    server.client().detect(call).await.unwrap();
 }

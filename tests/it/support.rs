@@ -214,8 +214,15 @@ impl Server {
 
     /// A client with connections of its own.
     pub(crate) fn client(&self) -> Client {
+        // hyper's own.
+        self.client_with_window(2 << 20)
+    }
+
+    /// One that lets the server send so many bytes of an answer before it reads.
+    pub(crate) fn client_with_window(&self, bytes: u32) -> Client {
         let hyper = HyperClient::builder(TokioExecutor::new())
             .http2_only(true)
+            .http2_initial_stream_window_size(bytes)
             .build_http();
         let origin = format!("http://{}", self.addresses.grpc).parse().unwrap();
         DetectionServiceClient::with_origin(hyper, origin)
