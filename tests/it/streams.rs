@@ -427,6 +427,41 @@ async fn under_latest_the_newest_waits_and_what_it_replaces_costs_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_frame_without_a_picture_replaces_none_that_waits() {
+    let (server, faults) = held(|config| {
+        config.pipeline.cpu.workers = 1;
+    })
+    .await;
+    let (mut stream, _) = Stream::start(server.client(), policy(pb::FramePolicy::Latest)).await;
+    // One runs, one is ready, one waits.
+    for id in 0..2 {
+        stream.send(picture(id));
+        server
+            .counter_reaches("detectd_pictures_prepared_total", id + 1)
+            .await;
+    }
+    stream.send(picture(2));
+    stream.send(Sent::Frame(pb::Frame {
+        frame_id: 3,
+        ..Default::default()
+    }));
+    server
+        .counter_reaches("detectd_frames_accepted_total", 4)
+        .await;
+    faults.0.lift(Target::All);
+    for id in 0..3 {
+        let result = stream.result().await;
+        assert_eq!(result.frame_id, id);
+        detections(result);
+    }
+    let result = stream.result().await;
+    assert!(
+        matches!(result.outcome, Some(Outcome::Error(_))),
+        "{result:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn many_latest_streams_on_a_slow_device_account_for_every_frame() {
     const STREAMS: u64 = 32;
     const FRAMES: u64 = 500;

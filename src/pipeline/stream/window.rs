@@ -89,7 +89,8 @@ impl<T> FrameStream<T> {
     /// Takes in a frame that was just received, or what is wrong with it: it will be answered in its turn either way.
     pub fn push(&mut self, tag: T, frame: Result<FrameRequest, DetectError>) {
         self.detector.metrics.frames_accepted.inc();
-        if self.request.policy == FramePolicy::Latest {
+        // What cannot be looked at takes nobody's place.
+        if self.request.policy == FramePolicy::Latest && frame.is_ok() {
             self.replace();
         }
         let received = Received::now();
