@@ -70,6 +70,8 @@ pub(super) struct Supervisor {
     stop: CancellationToken,
     models: Vec<Supervised>,
     steps: JoinSet<Step>,
+    /// Threads that were given up while they loaded, and ended before that was known here.
+    back_early: HashSet<InstanceKey>,
 }
 
 /// Which model and which seat of it.
@@ -143,6 +145,7 @@ impl Supervisor {
             stop,
             models: Vec::new(),
             steps: JoinSet::new(),
+            back_early: HashSet::new(),
         }
     }
 
@@ -194,6 +197,7 @@ impl Supervisor {
     fn came_back(&mut self, key: InstanceKey) {
         let mut models = self.models.iter_mut();
         let Some(m) = models.position(|model| model.left_behind.remove(&key)) else {
+            self.back_early.insert(key);
             return;
         };
         tracing::warn!(
@@ -279,7 +283,8 @@ impl Supervisor {
             Err((error, left_behind)) => {
                 tracing::error!(model = model.name, %error, "an instance cannot be made again");
                 model.why = error.to_string();
-                model.left_behind.extend(left_behind);
+                let hangs = left_behind.filter(|key| !self.back_early.remove(key));
+                model.left_behind.extend(hangs);
                 self.empty((m, s));
             }
         }
