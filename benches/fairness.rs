@@ -7,6 +7,8 @@
 //!   the whole. On one model; then with the modest ones on a light and on a heavy model, and the flood on either.
 //! - *Equal ones*: 16 sources ask for two to four times the sixteenth that each can have. On one model, and half of them on
 //!   each of two.
+//! - *One after another*: 24 sources with one caller each, who sends the next picture when the last is answered, and one with
+//!   eight such callers.
 
 #![allow(
     clippy::unwrap_used,
@@ -64,6 +66,10 @@ const MODEST: f64 = 0.6;
 
 /// What the flood asks for, of the whole capacity.
 const FLOOD: f64 = 3.0;
+
+/// Sources with a single caller each, and the callers of the one beside them.
+const SINGLE: usize = 24;
+const CALLERS: usize = 8;
 
 const DEADLINE: Duration = Duration::from_secs(1);
 
@@ -173,6 +179,11 @@ impl Bench {
                 name("all work, of the capacity"),
             ]
         });
+        let mut after_another = [
+            name("that of the one with eight callers, of the mean of the others"),
+            name("least of the others', of their mean"),
+            name("Jain's index of all"),
+        ];
         for _ in 0..rounds {
             let light = self.capacity(LIGHT).await;
             let heavy = self.capacity(HEAVY).await;
@@ -219,6 +230,13 @@ impl Bench {
                     series.push(figure);
                 }
             }
+            let answers = self.one_after_another().await;
+            let mean = answers[1..].iter().sum::<f64>() / SINGLE as f64;
+            let least = answers[1..].iter().copied().fold(f64::INFINITY, f64::min);
+            let figures = [answers[0] / mean, least / mean, jain(&answers)];
+            for (series, figure) in after_another.iter_mut().zip(figures) {
+                series.push(figure);
+            }
             for ((_, models), series) in equals.iter().zip(&mut equal) {
                 let sources: Vec<Source> = (0..SOURCES)
                     .map(|number| {
@@ -250,6 +268,10 @@ impl Bench {
         for series in capacities {
             println!("{series}");
         }
+        println!(
+            "one with {CALLERS} callers beside {SINGLE} with one, each of whom sends one picture after another"
+        );
+        after_another.iter().for_each(|series| println!("{series}"));
         for ((name, _, _), series) in flooded.iter().zip(modest) {
             println!("a flood of {FLOOD} x the capacity beside 15 modest sources, {name}");
             series.iter().for_each(|series| println!("{series}"));
@@ -258,6 +280,37 @@ impl Bench {
             println!("equal sources that all ask for too much, {name}");
             series.iter().for_each(|series| println!("{series}"));
         }
+    }
+
+    /// Answers to each source: first the one with several callers, then the others.
+    async fn one_after_another(&self) -> Vec<f64> {
+        tokio::time::sleep(WARM_UP).await;
+        let end = Instant::now() + self.length;
+        let mut callers = JoinSet::new();
+        let sources = std::iter::repeat_n(0, CALLERS).chain(1..=SINGLE);
+        for (caller, source) in sources.enumerate() {
+            let mut client = server::client(&self.channels[caller % self.channels.len()]);
+            let pictures = self.pictures.clone();
+            callers.spawn(async move {
+                let (mut answered, name) = (0.0, format!("after-{source}"));
+                for picture in pictures.iter().cycle().skip(caller) {
+                    if Instant::now() >= end {
+                        break;
+                    }
+                    let mut message = call(picture, LIGHT, &name);
+                    // Nobody is refused: this is about whose turn it is.
+                    message.metadata_mut().remove("grpc-timeout");
+                    client.detect(message).await.unwrap();
+                    answered += 1.0;
+                }
+                (source, answered)
+            });
+        }
+        let mut answers = vec![0.0; 1 + SINGLE];
+        for (source, answered) in callers.join_all().await {
+            answers[source] += answered;
+        }
+        answers
     }
 
     /// Pictures a second with a closed loop of 32 callers.

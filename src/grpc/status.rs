@@ -84,19 +84,40 @@ fn clip(text: &str, most: usize) -> String {
     clipped
 }
 
+/// Whether the same call again would fare better.
+enum Retry {
+    After(Duration),
+    Never,
+}
+
+fn retry(error: &CallError) -> Option<Retry> {
+    match error {
+        CallError::Detect(DetectError::Overloaded { retry_after }) => {
+            Some(Retry::After(*retry_after))
+        }
+        CallError::Detect(DetectError::DeadlineInfeasible { retry_after }) => {
+            Some(retry_after.map_or(Retry::Never, Retry::After))
+        }
+        _ => None,
+    }
+}
+
 /// The status of an error. Causes that lie inside the server are logged, not told.
 pub(super) fn status(error: &CallError) -> Status {
     let (code, reason) = classify(error);
     let mut details = ErrorDetails::with_error_info(reason, DOMAIN, metadata(error));
     let mut trailers = MetadataMap::new();
-    if let CallError::Detect(
-        DetectError::Overloaded { retry_after } | DetectError::DeadlineInfeasible { retry_after },
-    ) = error
-    {
-        details.set_retry_info(Some(*retry_after));
-        // The same for gRPC's own retries, which read no details (gRFC A6).
-        let millis = i32::try_from(retry_after.as_millis()).unwrap_or(i32::MAX);
-        trailers.insert(PUSHBACK, millis.into());
+    // gRPC's own retries read the trailer and no details (gRFC A6); a negative number tells them to let it be.
+    match retry(error) {
+        None => {}
+        Some(Retry::After(after)) => {
+            details.set_retry_info(Some(after));
+            let millis = i32::try_from(after.as_millis()).unwrap_or(i32::MAX);
+            trailers.insert(PUSHBACK, millis.into());
+        }
+        Some(Retry::Never) => {
+            trailers.insert(PUSHBACK, (-1).into());
+        }
     }
     let text = clip(&error.to_string(), MAX_MESSAGE);
     Status::with_error_details_and_metadata(code, text, details, trailers)
@@ -161,12 +182,15 @@ fn detect_metadata(error: &DetectError) -> Vec<(&'static str, String)> {
             vec![("expected", expected.to_string()), ("got", got.to_string())]
         }
         DetectError::Overloaded { retry_after }
-        | DetectError::DeadlineInfeasible { retry_after } => {
+        | DetectError::DeadlineInfeasible {
+            retry_after: Some(retry_after),
+        } => {
             vec![("retry_after_ms", millis(*retry_after))]
         }
         DetectError::TooManyStreams { limit } => vec![("limit", limit.to_string())],
         DetectError::NoDefaultModel { .. }
         | DetectError::Picture(_)
+        | DetectError::DeadlineInfeasible { retry_after: None }
         | DetectError::DeadlineExceeded
         | DetectError::Draining
         | DetectError::Inference(_)

@@ -6,8 +6,9 @@
 //!
 //! A source may have as much as some multiple of what is free (dynamic thresholds: Choudhury and Hahne, 1998). One
 //! alone gets nearly everything; the longer the line, the less may any one have of it, so that the longest share
-//! is refused first and there is always a little room for whoever has none. Batch work has a smaller multiple and
-//! is refused before interactive work is.
+//! is refused first and there is always a little room for whoever has none. What is free to batch work is less: however
+//! many sources it comes from, all of it together may have no more than is left to interactive work, which is half at
+//! most. So it is refused first. Nobody who was let in is put out for another.
 //!
 //! Calls are refused when there is no room; streams wait for it ([`Admission::wait`]), and leave a sixteenth of the whole
 //! to calls.
@@ -15,6 +16,7 @@
 mod waiters;
 
 use std::collections::HashMap;
+use std::hash::RandomState;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -53,10 +55,7 @@ impl Default for Config {
 
 /// As many times what is free may a source have waiting. One alone gets eight ninths of the whole; sixteen greedy ones
 /// get a sixteenth each, but for a hundredth that stays free.
-const INTERACTIVE_MULTIPLE: u64 = 8;
-
-/// Batch work leaves half of the room to others.
-const BATCH_MULTIPLE: u64 = 1;
+const MULTIPLE: u64 = 8;
 
 /// The part of the whole that streams leave to calls: a call finds room or is refused, a stream waits for it and takes
 /// whatever there is.
@@ -72,20 +71,22 @@ pub struct Admission {
 struct State {
     config: Config,
     room: Mutex<Room>,
+    /// The secret by which sources are named.
+    names: RandomState,
 }
 
 /// What is taken, in all and by each source that has anything.
 #[derive(Debug, Default)]
 struct Room {
     all: Taken,
+    /// Of that, by batch work.
+    by_batch: Taken,
     sources: HashMap<Source, Share>,
-    next_key: u64,
     waiters: Waiters,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Share {
-    key: SourceKey,
     taken: Taken,
     turned_away: TurnedAway,
 }
@@ -123,7 +124,6 @@ struct Taken {
 pub struct AdmissionPermit {
     state: Arc<State>,
     caller: Caller,
-    key: SourceKey,
     bytes: u64,
 }
 
@@ -139,6 +139,7 @@ impl Admission {
             state: Arc::new(State {
                 config,
                 room: Mutex::default(),
+                names: RandomState::new(),
             }),
         }
     }
@@ -260,11 +261,10 @@ impl State {
     }
 
     fn permit(self: &Arc<Self>, room: &mut Room, caller: &Caller, bytes: u64) -> AdmissionPermit {
-        let key = room.take(&caller.source, Taken { requests: 1, bytes });
+        room.take(caller, Taken { requests: 1, bytes });
         AdmissionPermit {
             state: self.clone(),
             caller: caller.clone(),
-            key,
             bytes,
         }
     }
@@ -289,26 +289,27 @@ impl State {
 impl Room {
     /// Whether there is room for `more` of the caller's.
     fn check(&self, config: &Config, caller: &Caller, more: Taken) -> Result<(), Overloaded> {
-        let multiple = match caller.priority {
-            Priority::Interactive => INTERACTIVE_MULTIPLE,
-            Priority::Batch => BATCH_MULTIPLE,
-        };
         let own = self
             .sources
             .get(&caller.source)
             .map_or(Taken::default(), |share| share.taken);
-        let within = |limit: u64, all: u64, own: u64, more: u64| {
-            let free = limit.saturating_sub(all);
-            more <= free && (own == 0 || own < multiple.saturating_mul(free))
+        let bounds = Taken {
+            requests: config.max_requests as u64,
+            bytes: config.max_bytes,
         };
-        let requests = within(
-            config.max_requests as u64,
-            self.all.requests,
-            own.requests,
-            more.requests,
-        );
-        let bytes = within(config.max_bytes, self.all.bytes, own.bytes, more.bytes);
-        if requests && bytes {
+        let within = |of: fn(Taken) -> u64| {
+            let free = of(bounds).saturating_sub(of(self.all));
+            let by_batch = of(self.by_batch);
+            let free_to_it = match caller.priority {
+                Priority::Interactive => free,
+                // A single one as large as all that may be held finds room when nothing is.
+                Priority::Batch if by_batch == 0 => free,
+                Priority::Batch => free.saturating_sub(by_batch),
+            };
+            let own = of(own);
+            of(more) <= free_to_it && (own == 0 || own < MULTIPLE.saturating_mul(free_to_it))
+        };
+        if within(|of| of.requests) && within(|of| of.bytes) {
             Ok(())
         } else {
             Err(Overloaded)
@@ -338,32 +339,32 @@ impl Room {
         next
     }
 
-    fn take(&mut self, source: &Source, more: Taken) -> SourceKey {
+    fn take(&mut self, caller: &Caller, more: Taken) {
         self.all = self.all.plus(more);
-        if let Some(share) = self.sources.get_mut(source) {
-            share.taken = share.taken.plus(more);
-            return share.key;
+        if caller.priority == Priority::Batch {
+            self.by_batch = self.by_batch.plus(more);
         }
-        // A name is never used twice: the scheduler may still know the last bearer.
-        let key = SourceKey(self.next_key);
-        self.next_key += 1;
-        let taken = more;
-        let turned_away = TurnedAway::Nothing;
-        let share = Share {
-            key,
-            taken,
-            turned_away,
-        };
-        self.sources.insert(source.clone(), share);
-        key
+        match self.sources.get_mut(&caller.source) {
+            Some(share) => share.taken = share.taken.plus(more),
+            None => {
+                let share = Share {
+                    taken: more,
+                    ..Share::default()
+                };
+                self.sources.insert(caller.source.clone(), share);
+            }
+        }
     }
 
-    fn give_back(&mut self, source: &Source, less: Taken) {
+    fn give_back(&mut self, caller: &Caller, less: Taken) {
         self.all = self.all.minus(less);
-        if let Some(share) = self.sources.get_mut(source) {
+        if caller.priority == Priority::Batch {
+            self.by_batch = self.by_batch.minus(less);
+        }
+        if let Some(share) = self.sources.get_mut(&caller.source) {
             share.taken = share.taken.minus(less);
             if share.taken.requests == 0 {
-                self.sources.remove(source);
+                self.sources.remove(&caller.source);
             }
         }
     }
@@ -392,7 +393,7 @@ impl Taken {
 impl AdmissionPermit {
     /// The caller's share, by the name that the scheduler knows it by.
     pub(super) fn source(&self) -> SourceKey {
-        self.key
+        self.caller.source.key(&self.state.names)
     }
 
     /// What it is for, in bytes.
@@ -422,14 +423,14 @@ impl AdmissionPermit {
             Some(bytes) => {
                 let more = Taken { requests: 0, bytes };
                 room.check(&self.state.config, &self.caller, more)?;
-                room.take(&self.caller.source, more);
+                room.take(&self.caller, more);
             }
             None => {
                 let less = Taken {
                     requests: 0,
                     bytes: self.bytes - bytes,
                 };
-                room.give_back(&self.caller.source, less);
+                room.give_back(&self.caller, less);
             }
         }
         drop(room);
@@ -445,7 +446,7 @@ impl Drop for AdmissionPermit {
             requests: 1,
             bytes: self.bytes,
         };
-        self.state.lock().give_back(&self.caller.source, all);
+        self.state.lock().give_back(&self.caller, all);
         self.state.grant();
     }
 }

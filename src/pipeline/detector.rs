@@ -105,6 +105,7 @@ impl Detector {
             return Err(self.overloaded());
         }
         if let Some(retry_after) = self.admission.turns_away(caller, deadline) {
+            let retry_after = Some(retry_after);
             self.metrics.let_go(Outcome::Infeasible { retry_after });
             return Err(DetectError::DeadlineInfeasible { retry_after });
         }
@@ -346,7 +347,9 @@ impl Pending {
                     .saturating_sub(found.timings.postprocess);
                 answers.record(self.received.elapsed().saturating_sub(run_by));
             }
-            Err(DetectError::DeadlineInfeasible { retry_after }) => {
+            Err(DetectError::DeadlineInfeasible {
+                retry_after: Some(retry_after),
+            }) => {
                 if let Some(TurnedAway {
                     admission,
                     caller,
@@ -384,4 +387,4 @@ impl Future for Pending {
 /// A client that comes back sooner only finds the same line; one that waits longer than this has better
 /// asked again, since the line may have gone meanwhile.
 const MIN_RETRY: Duration = Duration::from_millis(20);
-const MAX_RETRY: Duration = Duration::from_secs(5);
+pub(super) const MAX_RETRY: Duration = Duration::from_secs(5);

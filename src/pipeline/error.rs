@@ -51,10 +51,10 @@ pub enum DetectError {
         retry_after: Duration,
     },
     /// It could not have been answered before the caller's deadline.
-    #[error("the request cannot be answered before its deadline; try again in {} ms, or with a later one", retry_after.as_millis())]
+    #[error("the request cannot be answered before its deadline; try again {}with a later one", retry_after.map_or(String::new(), |after| format!("in {} ms, or ", after.as_millis())))]
     DeadlineInfeasible {
-        /// When such a request could be.
-        retry_after: Duration,
+        /// When such a request could be. `None` when it takes longer than it had, however little the server has to do.
+        retry_after: Option<Duration>,
     },
     /// As many streams are open as may be.
     #[error("{limit} streams are open, and no more may be; use another server, or close some")]

@@ -19,6 +19,7 @@ use tracing::Span;
 use super::admission::AdmissionPermit;
 use super::claim::Claim;
 use super::cpu_pool::CpuPool;
+use super::detector::MAX_RETRY;
 use super::error::DetectError;
 use super::instances::{HandedOut, Instances, Loss, WeakInstances};
 use super::metrics::Metrics;
@@ -240,7 +241,9 @@ impl PipelineStages {
             Outcome::Infeasible { retry_after } if has_deadline => {
                 Some(DetectError::DeadlineInfeasible { retry_after })
             }
-            Outcome::Infeasible { retry_after } => Some(DetectError::Overloaded { retry_after }),
+            Outcome::Infeasible { retry_after } => Some(DetectError::Overloaded {
+                retry_after: retry_after.unwrap_or(MAX_RETRY),
+            }),
             Outcome::Lost => Some(DetectError::InstanceLost),
         };
         if asker.end(error) {

@@ -183,8 +183,9 @@ pub enum Outcome {
     NoInstance,
     /// Refused at the door: it could not have been answered in time.
     Infeasible {
-        /// After how long such a request could be, if nothing else comes.
-        retry_after: Duration,
+        /// After how long such a request could be, if nothing else comes. `None` when it takes longer than it has, even if
+        /// nobody else is here.
+        retry_after: Option<Duration>,
     },
     /// Two instances in turn were lost with it.
     Lost,

@@ -6,8 +6,8 @@
 //! | [`stream`] | the requests of one stream, earliest due first |
 //! | [`backlog`] | what a request costs, and what all that wait do |
 //!
-//! From the outside in: interactive work goes before batch work, which keeps a twentieth so that it does not
-//! starve; inside a class the sources share alike, inside a source its streams do (by cost, see
+//! From the outside in: interactive work goes before batch work, which is given a twentieth of what both want, so that it
+//! does not starve, and whatever interactive work leaves; inside a class the sources share alike, inside a source its streams do (by cost, see
 //! [`super::fair`]); inside a stream the earliest due goes first. A request is eligible while its model has room
 //! for it; one that is not holds up nobody.
 //!
@@ -27,7 +27,7 @@ use group::{Group, Node};
 use stream::StreamLine;
 
 /// What batch work is given at least while interactive work waits too, as a share of all.
-const BATCH_SHARE: f64 = 1.0 / 20.0;
+pub(super) const BATCH_SHARE: f64 = 1.0 / 20.0;
 
 /// Where a request stands.
 #[derive(Debug, Clone, Copy)]
@@ -52,13 +52,23 @@ pub(super) struct Waiting<W> {
     pub(super) to_come: Cost,
 }
 
+/// Whose turn it is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Next {
+    pub(super) id: RequestId,
+    pub(super) place: Place,
+    /// One of the other priority could have been served as well.
+    passes_over: bool,
+}
+
 /// Everybody who waits.
 #[derive(Debug)]
 pub(super) struct Line<W> {
     interactive: Class<W>,
     batch: Class<W>,
     /// What batch work is owed for the interactive work that went before it, in seconds of cost. Negative when it
-    /// had more than that.
+    /// had more than that. Only what could have been served instead counts: batch work that fills what nobody else can use
+    /// takes nothing from other batch work. So it never is more than what one request costs, either way.
     owed: f64,
 }
 
@@ -100,26 +110,40 @@ impl<W> Line<W> {
     }
 
     /// The request whose turn it is among those in the `open` lanes, of batch work among those in `open_to_batch`.
-    pub(super) fn next(&self, open: &[Lane], open_to_batch: &[Lane]) -> Option<(RequestId, Place)> {
+    pub(super) fn next(&self, open: &[Lane], open_to_batch: &[Lane]) -> Option<Next> {
+        let interactive = self.interactive.next(open);
         let batch = self.batch.next(open_to_batch);
-        if self.owed > 0.0 && batch.is_some() {
-            return batch;
-        }
-        self.interactive.next(open).or(batch)
+        let passes_over = interactive.is_some() && batch.is_some();
+        let (id, place) = match self.owed > 0.0 {
+            true => batch.or(interactive),
+            false => interactive.or(batch),
+        }?;
+        Some(Next {
+            id,
+            place,
+            passes_over,
+        })
     }
 
-    /// Takes out a request to serve it; its share is charged what it is expected to cost.
-    pub(super) fn serve(&mut self, id: RequestId, place: Place) -> Option<Waiting<W>> {
-        let waiting = self.class_mut(place.priority).take(id, place, true)?;
-        let cost = waiting.cost.total();
-        let contended = !self.interactive.backlog().is_empty() && !self.batch.backlog().is_empty();
-        // What was owed is forgotten when the one or the other has all it wants.
-        self.owed = match place.priority {
-            _ if !contended => 0.0,
-            Priority::Interactive => self.owed + cost * BATCH_SHARE / (1.0 - BATCH_SHARE),
-            Priority::Batch => self.owed - cost,
-        };
+    /// Takes out the request whose turn it is to serve it; its share is charged what it is expected to cost.
+    pub(super) fn serve(&mut self, next: Next) -> Option<Waiting<W>> {
+        let class = self.class_mut(next.place.priority);
+        let waiting = class.take(next.id, next.place, true)?;
+        if next.passes_over {
+            let cost = waiting.cost.total();
+            self.owed += match next.place.priority {
+                Priority::Interactive => cost * BATCH_SHARE / (1.0 - BATCH_SHARE),
+                Priority::Batch => -cost,
+            };
+        }
         Some(waiting)
+    }
+
+    /// Nothing waits, and nothing is worked on: what anybody has had, or is owed, is forgotten.
+    pub(super) fn begin_anew(&mut self) {
+        self.interactive.begin_anew();
+        self.batch.begin_anew();
+        self.owed = 0.0;
     }
 
     /// Takes out a request that leaves.
@@ -168,11 +192,12 @@ impl<W> Line<W> {
         }
     }
 
-    /// What of that is the own source's.
+    /// What of that is of its own share, and so is not served before those that come meanwhile: the own source's, of batch
+    /// work all that is.
     pub(super) fn own_ahead(&self, place: Place, cost: Cost) -> Cost {
         match place.priority {
             Priority::Interactive => self.interactive.own_ahead(place, cost),
-            Priority::Batch => Cost::default(),
+            Priority::Batch => self.batch.ahead(place.model, place, cost),
         }
     }
 

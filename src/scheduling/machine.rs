@@ -29,11 +29,16 @@ mod margin;
 mod workers;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
+
+use lru::LruCache;
 
 use super::deadline::Deadline;
 use super::estimate::Estimate;
-use super::event::{Action, Event, InstanceKey, Kind, ModelKey, Outcome, RequestId, SourceKey};
+use super::event::{
+    Action, Event, InstanceKey, Kind, ModelKey, Outcome, Priority, RequestId, SourceKey,
+};
 use super::lane::Job;
 use super::line::{Cost, Line, Place};
 use super::shelf::{Shelf, Turn};
@@ -51,6 +56,10 @@ pub struct Policy {
     pub max_wait: Duration,
 }
 
+/// Sources, and things of theirs, that are remembered apart for what they ask and what that takes: more than come in a
+/// second. They are learned again within some pictures.
+const MAX_SOURCES: NonZeroUsize = NonZeroUsize::new(2_048).unwrap();
+
 /// The state.
 #[derive(Debug)]
 pub struct Machine<W, R> {
@@ -64,8 +73,9 @@ pub struct Machine<W, R> {
     tracked: HashMap<RequestId, Tracked>,
     /// The deadlines of those that wait or are ready.
     deadlines: BTreeSet<(Instant, RequestId)>,
-    /// What a CPU worker takes for a job of a source, in seconds.
-    prepare_costs: HashMap<(SourceKey, Job), Estimate>,
+    /// What a CPU worker takes for a job of a source, in seconds, of those who last sent something. The rest are taken
+    /// for average.
+    prepare_costs: LruCache<(SourceKey, Job), Estimate>,
     cut: CutPictures,
     demands: Demands,
     next_turn: u64,
@@ -79,8 +89,9 @@ struct Model<R> {
     prepare_cost: Estimate,
     /// What it takes for each job.
     job_costs: HashMap<Job, Estimate>,
-    /// By how much forecasts stretch the line; none before anybody was let in with a deadline.
-    margin: Option<Margin>,
+    /// By how much forecasts stretch the line, for each priority: what is too late for one is not what is too late for the
+    /// other. None before anybody was let in with a deadline.
+    margins: HashMap<Priority, Margin>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -141,9 +152,9 @@ impl<W, R> Machine<W, R> {
             instances: BTreeMap::new(),
             tracked: HashMap::new(),
             deadlines: BTreeSet::new(),
-            prepare_costs: HashMap::new(),
+            prepare_costs: LruCache::new(MAX_SOURCES),
             cut: CutPictures::new(policy.open_pictures()),
-            demands: Demands::default(),
+            demands: Demands::new(),
             next_turn: 0,
         }
     }
@@ -181,6 +192,9 @@ impl<W, R> Machine<W, R> {
         // Finishing comes before starting, and makes the room in which to start.
         self.dispatch(now, actions);
         self.prepare(now, actions);
+        if self.tracked.is_empty() {
+            self.line.begin_anew();
+        }
     }
 
     /// The next instant at which time alone changes something, if there is one: send a [`Event::Tick`] then.

@@ -13,10 +13,7 @@ fn picture() -> DetectRequest {
     request(flat_png([10, 20, 30], 16))
 }
 
-fn from(
-    tenant: &'static str,
-    message: impl tonic::IntoRequest<DetectRequest>,
-) -> Request<DetectRequest> {
+fn from(tenant: &str, message: impl tonic::IntoRequest<DetectRequest>) -> Request<DetectRequest> {
     let mut message = message.into_request();
     message
         .metadata_mut()
@@ -97,6 +94,43 @@ async fn a_flooding_source_does_not_make_another_wait_or_be_refused() {
     waits.sort();
     assert!(waits[2] < most, "{waits:?}");
     greedy.shutdown().await;
+}
+
+/// Those who send one after another have nothing here between two: what they have had must be remembered all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_with_many_callers_gets_its_share_beside_many_with_one() {
+    const OTHERS: usize = 24;
+    const ANSWERS: usize = 500;
+    let server = Server::start_with(&["echo-slow"], |config| {
+        config.grpc.source_header = "x-tenant".to_owned();
+    })
+    .await;
+    teach(&mut server.client(), 10).await;
+    let mut callers = JoinSet::new();
+    let (answered, mut answers) = tokio::sync::mpsc::channel(1);
+    let sources = std::iter::repeat_n(0, 4).chain(1..=OTHERS);
+    for source in sources {
+        let (mut client, answered) = (server.client(), answered.clone());
+        callers.spawn(async move {
+            let tenant = format!("tenant-{source}");
+            while answered.send(source).await.is_ok() {
+                client.detect(from(&tenant, picture())).await.unwrap();
+            }
+        });
+    }
+    let mut counts = [0; OTHERS + 1];
+    for _ in 0..ANSWERS {
+        counts[answers.recv().await.unwrap()] += 1;
+    }
+    drop(answers);
+    callers.join_all().await;
+    // The first of each was no answer.
+    let share = ANSWERS / counts.len();
+    let alike = share / 2..=share * 2;
+    assert!(
+        counts.iter().all(|count| alike.contains(count)),
+        "{counts:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

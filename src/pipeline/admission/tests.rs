@@ -78,7 +78,8 @@ fn sixteen_greedy_sources_get_much_the_same() {
 fn batch_work_is_refused_before_interactive_work_is() {
     let admission = admission(100, 10_000);
     let batch = all_it_gets(&admission, &named("batch", Priority::Batch));
-    assert_eq!(batch.len(), 50);
+    // Half is left to interactive work, and an eighth of the rest to other batch work.
+    assert_eq!(batch.len(), 48);
     let interactive = all_it_gets(&admission, &named("people", Priority::Interactive));
     assert!(interactive.len() > 40, "{}", interactive.len());
 }
@@ -111,15 +112,52 @@ fn what_a_source_was_told_of_one_request_holds_for_its_like_and_not_for_others()
 }
 
 #[test]
-fn a_source_is_forgotten_with_its_last_permit_and_its_name_is_not_used_again() {
+fn a_source_keeps_its_name_when_nothing_of_it_is_left() {
     let admission = admission(10, 100);
     let first = admission.admit(&anybody(), 1).unwrap();
-    let second = admission.admit(&anybody(), 1).unwrap();
+    let other = named("other", Priority::Interactive);
+    let other = admission.admit(&other, 1).unwrap();
     let key = first.source();
-    assert_eq!(second.source(), key);
-    drop((first, second));
+    assert_ne!(other.source(), key);
+    drop((first, other));
     assert!(admission.state.lock().sources.is_empty());
-    assert_ne!(admission.admit(&anybody(), 1).unwrap().source(), key);
+    assert_eq!(admission.admit(&anybody(), 1).unwrap().source(), key);
+}
+
+#[test]
+fn batch_work_of_many_sources_leaves_half_to_interactive_work() {
+    let admission = admission(100, 10_000);
+    let named = |n: usize, priority| named(&n.to_string(), priority);
+    let batch = (0..600).filter_map(|n| admission.admit(&named(n, Priority::Batch), 1).ok());
+    let batch: Vec<AdmissionPermit> = batch.collect();
+    assert_eq!(batch.len(), 50);
+    let calls =
+        (600..1_200).filter_map(|n| admission.admit(&named(n, Priority::Interactive), 1).ok());
+    let calls: Vec<AdmissionPermit> = calls.collect();
+    assert_eq!(calls.len(), 50);
+    drop(batch);
+    // And is not let in again before there is as much room besides.
+    let again = all_it_gets(&admission, &named(0, Priority::Batch));
+    assert!((20..=25).contains(&again.len()), "{}", again.len());
+}
+
+#[test]
+fn batch_sources_share_what_is_left_to_batch_work() {
+    let admission = admission(100, 10_000);
+    let greedy = all_it_gets(&admission, &named("greedy", Priority::Batch));
+    let modest = all_it_gets(&admission, &named("modest", Priority::Batch));
+    assert!(greedy.len() > 40, "{}", greedy.len());
+    assert!(modest.len() >= 2, "{}", modest.len());
+}
+
+#[test]
+fn a_batch_picture_as_large_as_all_that_may_be_held_finds_room_when_nothing_is() {
+    let admission = admission(10, 100);
+    let batch = named("batch", Priority::Batch);
+    assert!(admission.admit(&batch, 100).is_ok());
+    let _one = admission.admit(&batch, 10).unwrap();
+    assert_eq!(admission.admit(&batch, 81).unwrap_err(), Overloaded);
+    assert!(admission.admit(&batch, 80).is_ok());
 }
 
 #[test]

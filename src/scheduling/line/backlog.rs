@@ -110,10 +110,6 @@ impl Backlog {
         self.lanes.contains_key(&lane)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.lanes.is_empty()
-    }
-
     /// Models for which somebody waits, in order; one is named once for each of its lanes.
     pub(super) fn models(&self) -> impl Iterator<Item = ModelKey> + '_ {
         self.lanes.keys().map(|lane| lane.model)

@@ -18,7 +18,7 @@ pub(super) trait Node<W> {
 
     fn push(&mut self, id: RequestId, waiting: Waiting<W>);
 
-    /// Whose turn it is among those in the `open` lanes.
+    /// Whose turn it is among those in the `open` lanes, which are in order.
     fn next(&self, open: &[Lane]) -> Option<(RequestId, Place)>;
 
     /// Takes out a request, because it is `served` or because it leaves.
@@ -37,22 +37,31 @@ pub(super) trait Node<W> {
 
 /// Names a member of a group.
 pub(super) trait Member: Copy + Ord + Hash {
+    /// Members without anything waiting that are remembered for what they have had, some hundred bytes each.
+    const MAX_IDLE: usize;
+
     fn of(share: Share) -> Self;
 }
 
 impl Member for SourceKey {
+    /// More than come one after another in a second, and are away for as long as it takes to answer them.
+    const MAX_IDLE: usize = 1_024;
+
     fn of(share: Share) -> Self {
         share.source
     }
 }
 
 impl Member for StreamKey {
+    /// A source has no more streams open at a time, but for a few; each of those remembered may have so many.
+    const MAX_IDLE: usize = 64;
+
     fn of(share: Share) -> Self {
         share.stream
     }
 }
 
-/// Members that share alike. One without anything waiting is not kept.
+/// Members that share alike. One without anything waiting is kept while its turns are remembered.
 #[derive(Debug)]
 pub(super) struct Group<K, N> {
     turns: Fair<K>,
@@ -64,6 +73,12 @@ pub(super) struct Group<K, N> {
 // === impl Group ===
 
 impl<K: Member, N> Group<K, N> {
+    /// Nothing waits, and nothing is worked on: what anybody has had is forgotten.
+    pub(super) fn begin_anew(&mut self) {
+        self.turns.begin_anew();
+        self.members.clear();
+    }
+
     /// What of a member's own backlog would be served before a request of its that came to `place` now.
     pub(super) fn own_ahead<W>(&self, place: Place, cost: Cost) -> Cost
     where
@@ -79,7 +94,7 @@ impl<K: Member, N> Group<K, N> {
 impl<W, K: Member, N: Node<W>> Node<W> for Group<K, N> {
     fn new() -> Self {
         Self {
-            turns: Fair::new(),
+            turns: Fair::new(K::MAX_IDLE),
             members: BTreeMap::new(),
             backlog: Backlog::default(),
         }
@@ -98,9 +113,8 @@ impl<W, K: Member, N: Node<W>> Node<W> for Group<K, N> {
     }
 
     fn next(&self, open: &[Lane]) -> Option<(RequestId, Place)> {
-        let first = |lane: &Lane| self.turns.first(*lane);
-        let (_, key) = open.iter().filter_map(first).min()?;
-        self.members.get(&key)?.next(open)
+        let (key, open) = self.turns.next(open)?;
+        self.members.get(&key)?.next(&open)
     }
 
     fn take(&mut self, id: RequestId, place: Place, served: bool) -> Option<Waiting<W>> {
@@ -109,21 +123,21 @@ impl<W, K: Member, N: Node<W>> Node<W> for Group<K, N> {
         let waiting = member.take(id, place, served)?;
         self.backlog.subtract(place.lane(), waiting.costs());
         if served {
-            self.turns.serve(key);
-            self.turns.charge(key, waiting.cost.total());
+            self.turns.serve(key, place.model);
+            self.turns.charge(key, place.model, waiting.cost.total());
         }
         if !member.backlog().has(place.lane()) {
             self.turns.leave(key, place.lane());
         }
-        if member.backlog().is_empty() {
-            self.members.remove(&key);
+        if self.turns.len() < self.members.len() {
+            self.members.retain(|key, _| self.turns.knows(*key));
         }
         Some(waiting)
     }
 
     fn charge(&mut self, place: Place, seconds: f64) {
         let key = K::of(place.share);
-        self.turns.charge(key, seconds);
+        self.turns.charge(key, place.model, seconds);
         if let Some(member) = self.members.get_mut(&key) {
             member.charge(place, seconds);
         }
@@ -136,10 +150,10 @@ impl<W, K: Member, N: Node<W>> Node<W> for Group<K, N> {
             .get(&key)
             .map_or(Cost::default(), |member| member.ahead(model, place, cost));
         // Served when the others have had as much as the own share will have had by then.
-        let had = own.total() + cost.total() + self.turns.lead(key);
+        let had = own.total() + cost.total() + self.turns.lead(key, model);
         let others = self.members.iter().filter(|(other, _)| **other != key);
         let before = others.map(|(other, member)| {
-            let may_have = had - self.turns.lead(*other);
+            let may_have = had - self.turns.lead(*other, model);
             member.backlog().cost(model).at_most(may_have)
         });
         before.fold(own, |sum, cost| sum + cost)

@@ -6,7 +6,7 @@ use super::forecast::Expected;
 use super::margin::Margin;
 use super::{Machine, Stage, Tracked};
 use crate::scheduling::deadline::Deadline;
-use crate::scheduling::event::{Action, Arrival, Kind, ModelKey, Outcome, Priority};
+use crate::scheduling::event::{Action, Arrival, Kind, Outcome, Priority};
 use crate::scheduling::lane::Job;
 use crate::scheduling::line::{Cost, Place, Waiting};
 
@@ -59,7 +59,7 @@ impl<W, R> Machine<W, R> {
         // picture takes.
         let (stretch, own) = match deadline == Deadline::NEVER {
             true => (1.0, self.expected(place, 0)),
-            false => (self.stretch(model, now), expected),
+            false => (self.stretch(place, now), expected),
         };
         let waits_for_ever = kind == Kind::Frame && deadline == Deadline::NEVER;
         if !waits_for_ever && let Err(retry_after) = self.foresee(place, own, stretch, now) {
@@ -92,23 +92,24 @@ impl<W, R> Machine<W, R> {
         );
     }
 
-    /// By how much forecasts of a model's line are stretched, so that what is let in is in time.
-    fn stretch(&self, model: ModelKey, now: Instant) -> f64 {
-        let margin = self.models.get(&model).and_then(|model| model.margin);
+    /// By how much forecasts of the line before a place are stretched, so that what is let in is in time.
+    fn stretch(&self, place: Place, now: Instant) -> f64 {
+        let model = self.models.get(&place.model);
+        let margin = model.and_then(|model| model.margins.get(&place.priority));
         margin.map_or(1.0, |margin| margin.stretch(now))
     }
 
     /// Whether a request that comes to `place` now will have run when it is due, with a line that is `stretch` times as long.
     ///
     /// # Errors
-    /// How long after it is due, when that is too late.
+    /// How long after it is due, when that is too late; nothing when it would be, were it the only one.
     fn foresee(
         &self,
         place: Place,
         expected: Expected,
         stretch: f64,
         now: Instant,
-    ) -> Result<(), Duration> {
+    ) -> Result<(), Option<Duration>> {
         let left = place.due.saturating_duration_since(now).as_secs_f64();
         match self.forecast_last(place, expected, stretch, now) {
             None => return Ok(()),
@@ -119,11 +120,15 @@ impl<W, R> Machine<W, R> {
             return Ok(());
         };
         let late = forecast.finished - left;
-        if late > 0.0 {
-            let late = Duration::try_from_secs_f64(late).unwrap_or(Duration::MAX);
-            return Err(late.max(SHORTEST_RETRY));
+        if late <= 0.0 {
+            return Ok(());
         }
-        Ok(())
+        let alone = self.forecast_alone(place, expected);
+        if alone.is_some_and(|alone| alone.finished > left) {
+            return Err(None);
+        }
+        let late = Duration::try_from_secs_f64(late).unwrap_or(Duration::MAX);
+        Err(Some(late.max(SHORTEST_RETRY)))
     }
 
     /// Takes in whether a request that was let in with a deadline was answered before it.
@@ -132,8 +137,8 @@ impl<W, R> Machine<W, R> {
             return;
         }
         if let Some(model) = self.models.get_mut(&tracked.place.model) {
-            let margin = model.margin.get_or_insert(Margin::new(now));
-            margin.observe(in_time, now);
+            let margin = model.margins.entry(tracked.place.priority);
+            margin.or_insert(Margin::new(now)).observe(in_time, now);
         }
     }
 }

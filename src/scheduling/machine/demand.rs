@@ -7,6 +7,9 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use lru::LruCache;
+
+use super::MAX_SOURCES;
 use crate::scheduling::event::{ModelKey, SourceKey};
 
 /// Over how long demand is averaged: long enough to see what comes twenty times a second, short enough to follow.
@@ -15,13 +18,10 @@ const MEMORY: f64 = 1.0;
 /// How long a computed level is good for.
 const REFRESH: Duration = Duration::from_millis(10);
 
-/// Sources of all models that are remembered. Beyond them all begin anew.
-const MAX_SOURCES: usize = 1_024;
-
-/// What is asked for.
-#[derive(Debug, Default)]
+/// What is asked for, by those who asked last.
+#[derive(Debug)]
 pub(super) struct Demands {
-    of: HashMap<(ModelKey, SourceKey), Demand>,
+    of: LruCache<(ModelKey, SourceKey), Demand>,
     levels: HashMap<ModelKey, Level>,
 }
 
@@ -43,13 +43,17 @@ struct Level {
 // === impl Demands ===
 
 impl Demands {
+    pub(super) fn new() -> Self {
+        Self {
+            of: LruCache::new(MAX_SOURCES),
+            levels: HashMap::new(),
+        }
+    }
+
     /// A request came that costs so many seconds, whether it is let in or not.
     pub(super) fn offered(&mut self, model: ModelKey, source: SourceKey, cost: f64, now: Instant) {
-        if self.of.len() >= MAX_SOURCES && !self.of.contains_key(&(model, source)) {
-            self.of.clear();
-        }
-        let none = Demand { rate: 0.0, at: now };
-        let demand = self.of.entry((model, source)).or_insert(none);
+        let none = || Demand { rate: 0.0, at: now };
+        let demand = self.of.get_or_insert_mut((model, source), none);
         demand.rate = demand.at_now(now) + cost / MEMORY;
         demand.at = now;
         let stale = |level: &Level| now.saturating_duration_since(level.at) >= REFRESH;
@@ -64,10 +68,18 @@ impl Demands {
         let Some(level) = self.levels.get(&model) else {
             return 1.0;
         };
-        let own = self.of.get(&(model, source));
+        let own = self.of.peek(&(model, source));
         let own = own.map_or(0.0, |demand| demand.at_now(now));
         let left = 1.0 - (level.all - own).max(0.0);
         left.max(level.level).clamp(1e-3, 1.0)
+    }
+
+    /// The part that none of them ask for.
+    pub(super) fn left(&self, model: ModelKey, now: Instant) -> f64 {
+        let level = self.levels.get(&model);
+        // Nobody may have asked for anything since.
+        let all = level.map_or(0.0, |level| decayed(level.all, level.at, now));
+        (1.0 - all).max(0.0)
     }
 
     fn level(&self, model: ModelKey, now: Instant) -> Level {
@@ -95,9 +107,14 @@ impl Demands {
 
 impl Demand {
     fn at_now(&self, now: Instant) -> f64 {
-        let passed = now.saturating_duration_since(self.at).as_secs_f64();
-        self.rate * (-passed / MEMORY).exp()
+        decayed(self.rate, self.at, now)
     }
+}
+
+/// What is left of a rate of which nothing more has come.
+fn decayed(rate: f64, at: Instant, now: Instant) -> f64 {
+    let passed = now.saturating_duration_since(at).as_secs_f64();
+    rate * (-passed / MEMORY).exp()
 }
 
 #[cfg(test)]
@@ -106,7 +123,7 @@ mod tests {
 
     #[test]
     fn the_modest_get_what_they_ask_for_and_the_others_share_the_rest() {
-        let (mut demands, model) = (Demands::default(), ModelKey(0));
+        let (mut demands, model) = (Demands::new(), ModelKey(0));
         let start = Instant::now();
         // Sources 0 to 3 ask for a tenth each, 4 and 5 for all there is.
         for step in 0..10_000u64 {
@@ -126,8 +143,33 @@ mod tests {
     }
 
     #[test]
+    fn what_nobody_asks_for_is_left_and_comes_back() {
+        let (mut demands, model) = (Demands::new(), ModelKey(0));
+        let start = Instant::now();
+        assert_eq!(demands.left(model, start), 1.0);
+        for step in 0..10_000u64 {
+            let now = start + Duration::from_millis(step);
+            demands.offered(model, SourceKey(step % 7), 0.7 / 1_000.0, now);
+        }
+        let now = start + Duration::from_secs(10);
+        assert!((0.29..0.31).contains(&demands.left(model, now)));
+        assert!(demands.left(model, now + Duration::from_secs(5)) > 0.99);
+    }
+
+    #[test]
+    fn more_sources_than_are_remembered_leave_the_last_ones_known() {
+        let (mut demands, model) = (Demands::new(), ModelKey(0));
+        let now = Instant::now();
+        for source in 0..10_000 {
+            demands.offered(model, SourceKey(source), 1.0, now);
+        }
+        assert_eq!(demands.of.len(), MAX_SOURCES.get());
+        assert!(demands.of.contains(&(model, SourceKey(9_999))));
+    }
+
+    #[test]
     fn a_source_alone_counts_on_everything() {
-        let (mut demands, model) = (Demands::default(), ModelKey(0));
+        let (mut demands, model) = (Demands::new(), ModelKey(0));
         let now = Instant::now();
         demands.offered(model, SourceKey(0), 5.0, now);
         assert_eq!(demands.part(model, SourceKey(0), now), 1.0);

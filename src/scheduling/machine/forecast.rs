@@ -10,9 +10,9 @@ use std::time::Instant;
 
 use super::{Machine, Model};
 use crate::scheduling::estimate::Estimate;
-use crate::scheduling::event::ModelKey;
+use crate::scheduling::event::{ModelKey, Priority};
 use crate::scheduling::lane::Job;
-use crate::scheduling::line::{Cost, Place};
+use crate::scheduling::line::{BATCH_SHARE, Cost, Place};
 
 /// Seconds from now.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -62,7 +62,7 @@ impl<W, R> Machine<W, R> {
     pub(super) fn expected_cost(&self, place: Place) -> Cost {
         let model = self.models.get(&place.model);
         let known = |cost: &&Estimate| cost.is_known();
-        let of_source = self.prepare_costs.get(&(place.share.source, place.job));
+        let of_source = self.prepare_costs.peek(&(place.share.source, place.job));
         let of_job = model.and_then(|model| model.job_costs.get(&place.job));
         // Little of a picture's cost is that of a piece.
         let of_model = model.filter(|_| place.job != Job::Piece);
@@ -139,6 +139,26 @@ impl<W, R> Machine<W, R> {
         })
     }
 
+    /// When a request would have run if nobody else were here.
+    pub(super) fn forecast_alone(&self, place: Place, expected: Expected) -> Option<Forecast> {
+        let model = self.models.get(&place.model)?;
+        let pictures = 1 + expected.pieces;
+        let live = model.instances.iter();
+        let live: Vec<_> = live.filter_map(|key| self.instances.get(key)).collect();
+        let first = &live.first()?.buckets;
+        let batches = expected.pieces / first.preferred();
+        let rounds = batches / live.len();
+        let device = rounds as f64 * first.expected(first.preferred());
+        let cpu = expected.cost.cpu + expected.to_come.cpu / self.workers.max(1) as f64;
+        let runs = live.iter().map(|instance| {
+            let buckets = &instance.buckets;
+            buckets.at_most(buckets.cheapest(pictures))
+        });
+        Some(Forecast {
+            finished: device.max(cpu) + runs.min_by(f64::total_cmp)?,
+        })
+    }
+
     /// What the pieces will cost of the pictures for `model` that are being decoded: of each no more than `most` seconds.
     fn coming(&self, model: ModelKey, most: impl Fn(Place) -> f64) -> Cost {
         let of_model = self.cut.coming().filter(|of| of.place.model == model);
@@ -164,7 +184,10 @@ impl<W, R> Machine<W, R> {
         }
         let own = ahead(place.model);
         // Or what its share has waiting at the part of the devices that it can count on, whoever else comes.
-        let part = self.demands.part(place.model, place.share.source, now);
+        let part = match place.priority {
+            Priority::Interactive => self.demands.part(place.model, place.share.source, now),
+            Priority::Batch => self.demands.left(place.model, now).max(BATCH_SHARE),
+        };
         let own_device = own
             .device
             .max(self.line.own_ahead(place, expected.total()).device / part);

@@ -22,7 +22,7 @@ impl<W, R> Machine<W, R> {
             instances: BTreeSet::new(),
             prepare_cost: Estimate::UNKNOWN,
             job_costs: HashMap::new(),
-            margin: None,
+            margins: HashMap::new(),
         });
         model.instances.insert(key);
         self.instances.insert(key, instance);

@@ -2,7 +2,7 @@
 //!
 //! What is let in is to be answered in time but for one in two hundred. No forecast says how often it is wrong; this
 //! does not ask why it is, it counts: one that was let in and came too late makes the margin wider by as much as
-//! a hundred and ninety-nine that were in time make it narrower. It belongs to a model, not to a source: the one whose
+//! a hundred and ninety-nine that were in time make it narrower. It belongs to a model and a priority, not to a source: the one whose
 //! margin is narrower would take the place of those whose margin is wider, and make it wider still. It stretches the
 //! line and nothing else, so a source whose turn comes soon pays nothing for one that has piled up work.
 

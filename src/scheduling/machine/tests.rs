@@ -1,5 +1,6 @@
 //! Scripts of events against the machine, under a time of their own making.
 
+mod load;
 mod pieces;
 mod policies;
 mod random;

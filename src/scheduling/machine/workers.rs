@@ -7,24 +7,22 @@ use super::{Machine, Stage, Tracked, why_abandoned};
 use crate::scheduling::estimate::Estimate;
 use crate::scheduling::event::{Action, Outcome, Priority, RequestId};
 use crate::scheduling::lane::{Job, Lane};
-use crate::scheduling::line::Place;
+use crate::scheduling::line::{Next, Place};
 use crate::scheduling::shelf::{Ready, Turn};
-
-/// Sources, and jobs of theirs, whose cost of preparing is remembered apart. The rest are taken for average.
-const MAX_REMEMBERED_SOURCES: usize = 1_024;
 
 impl<W, R> Machine<W, R> {
     /// Gives waiting requests to idle workers, as long as their shelves have room.
     pub(super) fn prepare(&mut self, now: Instant, actions: &mut Vec<Action<W, R>>) {
         while self.idle_workers > 0 {
-            let Some((id, place)) = self.next_in_line() else {
+            let Some(next) = self.next_in_line() else {
                 return;
             };
+            let (id, place) = (next.id, next.place);
             if self.is_hopeless(id, place, now) {
                 self.drop_queued(id, Outcome::Expired, now, actions);
                 continue;
             }
-            let Some(waiting) = self.line.serve(id, place) else {
+            let Some(waiting) = self.line.serve(next) else {
                 return;
             };
             let tracked = self.untrack(id);
@@ -59,7 +57,7 @@ impl<W, R> Machine<W, R> {
 
     /// Whose turn it is among those whose model's shelf has room; a picture that is to be cut must be one that may be
     /// opened besides.
-    fn next_in_line(&self) -> Option<(RequestId, Place)> {
+    fn next_in_line(&self) -> Option<Next> {
         let with_room = self
             .models
             .iter()
@@ -105,7 +103,7 @@ impl<W, R> Machine<W, R> {
             })
             .min_by(f64::total_cmp)
             .unwrap_or_default();
-        let prepare = match self.prepare_costs.get(&(place.share.source, place.job)) {
+        let prepare = match self.prepare_costs.peek(&(place.share.source, place.job)) {
             Some(cost) if cost.is_known() => cost.lower().max(0.0),
             _ => 0.0,
         };
@@ -204,15 +202,8 @@ impl<W, R> Machine<W, R> {
             of_job.or_insert(Estimate::UNKNOWN).observe(took);
         }
         let source = (place.share.source, place.job);
-        if self.prepare_costs.len() >= MAX_REMEMBERED_SOURCES
-            && !self.prepare_costs.contains_key(&source)
-        {
-            // They are learned again within eight pictures.
-            self.prepare_costs.clear();
-        }
         self.prepare_costs
-            .entry(source)
-            .or_insert(Estimate::UNKNOWN)
+            .get_or_insert_mut(source, || Estimate::UNKNOWN)
             .observe(took);
     }
 }

@@ -146,7 +146,7 @@ fn a_request_that_cannot_be_answered_in_time_is_refused_at_the_door() {
     let [Action::DropWaiting(105, Outcome::Infeasible { retry_after })] = actions[..] else {
         panic!("{actions:?}");
     };
-    let expected = Duration::from_millis(4)..Duration::from_millis(7);
+    let expected = Some(Duration::from_millis(4))..Some(Duration::from_millis(7));
     assert!(expected.contains(&retry_after), "{retry_after:?}");
     // One that is due earlier would be served earlier.
     let actions = script.arrive(106, Some(now + 40));
@@ -154,6 +154,30 @@ fn a_request_that_cannot_be_answered_in_time_is_refused_at_the_door() {
         !matches!(actions[..], [Action::DropWaiting(..)]),
         "{actions:?}"
     );
+}
+
+#[test]
+fn one_that_takes_longer_than_it_has_by_itself_is_not_told_to_come_back() {
+    let mut script = learned();
+    let now = script.now_ms;
+    let refused = |outcome| [Action::DropWaiting(100, outcome)];
+    let never = Outcome::Infeasible { retry_after: None };
+    assert_eq!(script.arrive(100, Some(now + 12)), refused(never));
+    assert_eq!(script.arrive(101, Some(now + 17)), [prepare(101, 0)]);
+}
+
+#[test]
+fn batch_work_that_is_late_does_not_make_the_line_of_interactive_work_longer() {
+    let mut script = learned();
+    let now = script.now_ms;
+    for id in 100..140 {
+        script.arrive_as(0, id, source(1), Priority::Batch, Some(now + 450));
+    }
+    script.at(now + 1_000).send(Event::Tick);
+    let model = script.machine.models.values().next().unwrap();
+    let now = script.start + Duration::from_millis(script.now_ms);
+    assert!(model.margins[&Priority::Batch].stretch(now) > 2.0);
+    assert!(!model.margins.contains_key(&Priority::Interactive));
 }
 
 #[test]
@@ -208,7 +232,7 @@ fn forecasts_that_were_wrong_do_not_shorten_the_line_of_those_without_a_deadline
     }
     script.at(now + 1_000).send(Event::Tick);
     let model = script.machine.models.values().next().unwrap();
-    let stretch = model.margin.unwrap().stretch(Instant::now());
+    let stretch = model.margins[&Priority::Interactive].stretch(Instant::now());
     assert!(stretch > 2.0, "{stretch}");
     let mut let_in = 0;
     for id in 1_000..2_000 {

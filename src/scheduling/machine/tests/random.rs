@@ -136,11 +136,27 @@ impl World {
 
     fn play(&mut self, step: &Step) {
         let actions = self.send(step);
+        let mut begun = Vec::new();
         for action in actions {
+            if let Action::Prepare { payload, .. } = action {
+                begun.push(self.requests[payload as usize].model);
+            }
             self.check(action);
         }
         self.arriving = None;
+        begun.into_iter().for_each(|model| self.check_shelf(model));
         self.check_state();
+    }
+
+    /// What was begun has room: no more is on its way to the devices than they take next.
+    fn check_shelf(&self, model: u32) {
+        let live = self.devices.iter();
+        let live = live.filter(|device| device.model == model && !device.ejected);
+        let machine = &self.script.machine;
+        let instances = live.map(|device| &machine.instances[&InstanceKey(device.key)]);
+        let slots: usize = instances.map(|instance| instance.buckets.preferred()).sum();
+        let taken = machine.models[&ModelKey(model)].shelf.taken();
+        assert!(taken <= slots, "{taken} on a shelf of {slots}");
     }
 
     fn send(&mut self, step: &Step) -> Vec<Action<u64, u64>> {
@@ -466,7 +482,7 @@ impl World {
             Outcome::NoInstance => assert!(!has_instance),
             Outcome::Infeasible { retry_after } => {
                 assert_eq!(self.arriving, Some(id), "refused after it was let in");
-                assert!(retry_after > Duration::ZERO);
+                assert_ne!(retry_after, Some(Duration::ZERO));
                 let patient = request.kind == Kind::Frame && request.deadline_ms.is_none();
                 assert!(!patient, "a frame that may wait for ever is refused");
             }
