@@ -25,7 +25,7 @@ use tokio::sync::oneshot;
 
 use super::caller::{Caller, Source};
 use crate::scheduling::{Deadline, ModelKey, Priority, SourceKey};
-use waiters::{Waiter, Waiters};
+use waiters::{Fit, Waiter, Waiters};
 
 /// The bounds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,6 +127,14 @@ pub struct AdmissionPermit {
     bytes: u64,
 }
 
+/// A place among those who wait. Dropping it leaves the queue.
+#[derive(Debug)]
+struct WaitingPlace {
+    state: Arc<State>,
+    source: Source,
+    name: waiters::Name,
+}
+
 /// There is no room for another request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Overloaded;
@@ -163,15 +171,17 @@ impl Admission {
         bytes: u64,
     ) -> impl Future<Output = AdmissionPermit> + Send + use<> {
         let (grant, granted) = oneshot::channel();
-        let waiter = Waiter {
-            caller: caller.clone(),
-            bytes,
-            grant,
+        let name = self.state.lock().waiters.push(caller, bytes, grant);
+        let place = WaitingPlace {
+            state: self.state.clone(),
+            source: caller.source.clone(),
+            name,
         };
-        self.state.lock().waiters.push(waiter);
         self.state.grant();
         async move {
-            match granted.await {
+            let permit = granted.await;
+            drop(place);
+            match permit {
                 Ok(permit) => permit,
                 // Only when admission itself has gone, and the server with it.
                 Err(_) => std::future::pending().await,
@@ -289,6 +299,13 @@ impl State {
 impl Room {
     /// Whether there is room for `more` of the caller's.
     fn check(&self, config: &Config, caller: &Caller, more: Taken) -> Result<(), Overloaded> {
+        match self.fit(config, caller, more) {
+            Fit::Now => Ok(()),
+            Fit::ShareFull | Fit::TooLarge => Err(Overloaded),
+        }
+    }
+
+    fn fit(&self, config: &Config, caller: &Caller, more: Taken) -> Fit {
         let own = self
             .sources
             .get(&caller.source)
@@ -297,7 +314,7 @@ impl Room {
             requests: config.max_requests as u64,
             bytes: config.max_bytes,
         };
-        let within = |of: fn(Taken) -> u64| {
+        let fit = |of: fn(Taken) -> u64| {
             let free = of(bounds).saturating_sub(of(self.all));
             let by_batch = of(self.by_batch);
             let free_to_it = match caller.priority {
@@ -307,12 +324,17 @@ impl Room {
                 Priority::Batch => free.saturating_sub(by_batch),
             };
             let own = of(own);
-            of(more) <= free_to_it && (own == 0 || own < MULTIPLE.saturating_mul(free_to_it))
+            if own > 0 && own >= MULTIPLE.saturating_mul(free_to_it) {
+                Fit::ShareFull
+            } else if of(more) > free_to_it {
+                Fit::TooLarge
+            } else {
+                Fit::Now
+            }
         };
-        if within(|of| of.requests) && within(|of| of.bytes) {
-            Ok(())
-        } else {
-            Err(Overloaded)
+        match fit(|of| of.requests) {
+            Fit::Now => fit(|of| of.bytes),
+            full => full,
         }
     }
 
@@ -333,7 +355,7 @@ impl Room {
                 requests: 1,
                 bytes: waiter.bytes,
             };
-            self.check(&for_streams, &waiter.caller, more).is_ok()
+            self.fit(&for_streams, &waiter.caller, more)
         });
         self.waiters = waiters;
         next
@@ -385,6 +407,18 @@ impl Taken {
             requests: self.requests - less.requests,
             bytes: self.bytes - less.bytes,
         }
+    }
+}
+
+// === impl WaitingPlace ===
+
+impl Drop for WaitingPlace {
+    fn drop(&mut self) {
+        let mut room = self.state.lock();
+        room.waiters.remove(&self.source, self.name);
+        drop(room);
+        // It may have been the one that nobody may pass any more.
+        self.state.grant();
     }
 }
 

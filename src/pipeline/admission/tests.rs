@@ -274,3 +274,44 @@ fn who_does_not_wait_any_more_takes_no_room() {
     assert_eq!(here.len(), 1);
     assert_eq!(admission.waiting(), 1);
 }
+
+#[test]
+fn a_frame_too_large_for_the_room_there_is_holds_up_nobody_at_first_and_is_not_passed_for_ever() {
+    let admission = admission(1_000, 10_000);
+    let call = admission
+        .admit(&named("call", Priority::Interactive), 6_000)
+        .unwrap();
+    let (own, other) = (
+        named("own", Priority::Interactive),
+        named("other", Priority::Interactive),
+    );
+    let mut large = [Box::pin(admission.wait(&own, 5_000))];
+    let small = |caller| !granted(&mut [Box::pin(admission.wait(caller, 1))]).is_empty();
+    // Another stream of the same source passes, and so do others, so many times.
+    let passed = (0..200).filter(|n| small(if n % 2 == 0 { &own } else { &other }));
+    assert_eq!(passed.count(), 64);
+    assert!(granted(&mut large).is_empty());
+    drop(call);
+    assert_eq!(granted(&mut large).len(), 1);
+    assert!(small(&other));
+}
+
+#[test]
+fn who_stops_waiting_leaves_the_queue_at_once_and_lets_those_behind_pass() {
+    let admission = admission(1_000, 10_000);
+    let _call = admission
+        .admit(&named("call", Priority::Interactive), 6_000)
+        .unwrap();
+    let caller = named("own", Priority::Interactive);
+    let large = Box::pin(admission.wait(&caller, 5_000));
+    let small = || Box::pin(admission.wait(&caller, 1));
+    let held: Vec<AdmissionPermit> = (0..64).flat_map(|_| granted(&mut [small()])).collect();
+    assert_eq!(held.len(), 64);
+    let mut behind = [small()];
+    assert!(granted(&mut behind).is_empty());
+    let gone: Vec<_> = (0..10).map(|_| small()).collect();
+    drop(gone);
+    drop(large);
+    assert_eq!(granted(&mut behind).len(), 1);
+    assert!(admission.state.lock().waiters.is_empty());
+}
