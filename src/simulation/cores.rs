@@ -4,9 +4,9 @@
 //! progress at one rate, so a job is done when the progress made since the beginning reaches a mark that never
 //! moves; only the time at which that will be does.
 
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
 
-use super::agenda::{Nanoseconds, nanoseconds, seconds};
+use super::agenda::{Agenda, Nanoseconds, nanoseconds, seconds};
 
 /// A billionth of a second: what rounding to whole nanoseconds may leave of a job.
 const REST: f64 = 1e-9;
@@ -18,14 +18,14 @@ pub(super) struct Cores<J> {
     /// Core seconds that a job would have had that ran from the beginning on.
     progress: f64,
     at: Nanoseconds,
-    jobs: BTreeMap<Mark, J>,
-    next: u64,
+    jobs: Agenda<J, Mark>,
     /// Core seconds spent.
     busy: f64,
 }
 
+/// The progress at which a job is done.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Mark(f64, u64);
+struct Mark(f64);
 
 // === impl Cores ===
 
@@ -35,8 +35,7 @@ impl<J> Cores<J> {
             cores,
             progress: 0.0,
             at: 0,
-            jobs: BTreeMap::new(),
-            next: 0,
+            jobs: Agenda::new(),
             busy: 0.0,
         }
     }
@@ -44,22 +43,22 @@ impl<J> Cores<J> {
     /// Starts a job of `work` core seconds.
     pub(super) fn start(&mut self, work: f64, job: J, now: Nanoseconds) {
         self.advance(now);
-        self.jobs.insert(Mark(self.progress + work, self.next), job);
-        self.next += 1;
+        self.jobs.put(Mark(self.progress + work), job);
     }
 
     /// A job that is done by `now`.
     pub(super) fn finished(&mut self, now: Nanoseconds) -> Option<J> {
         self.advance(now);
-        let first = self.jobs.first_entry()?;
-        (first.key().0 <= self.progress + REST).then(|| first.remove())
+        let Mark(mark) = self.jobs.next_at()?;
+        let done = mark <= self.progress + REST;
+        done.then(|| self.jobs.next())?.map(|(_, job)| job)
     }
 
     /// When the next job will be done, if none comes before.
     pub(super) fn next(&self) -> Option<Nanoseconds> {
-        let (Mark(mark, _), _) = self.jobs.first_key_value()?;
+        let Mark(mark) = self.jobs.next_at()?;
         let left = (mark - self.progress).max(0.0) / self.rate();
-        Some(self.at + nanoseconds(left))
+        Some(self.at.saturating_add(nanoseconds(left)))
     }
 
     /// Core seconds spent by `now`.
@@ -76,7 +75,7 @@ impl<J> Cores<J> {
     fn advance(&mut self, now: Nanoseconds) {
         let passed = seconds(now.saturating_sub(self.at));
         self.at = self.at.max(now);
-        if !self.jobs.is_empty() {
+        if self.jobs.len() > 0 {
             let made = passed * self.rate();
             self.progress += made;
             self.busy += made * self.jobs.len() as f64;
@@ -89,14 +88,14 @@ impl<J> Cores<J> {
 impl Eq for Mark {}
 
 impl PartialOrd for Mark {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
 impl Ord for Mark {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.0.total_cmp(&other.0).then(self.1.cmp(&other.1))
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.total_cmp(&other.0)
     }
 }
 
