@@ -227,15 +227,112 @@ fn the_command_prints_text_or_json_and_says_what_is_wrong() {
     let bursts = bursts.to_str().unwrap();
     let text = detectd(&[bursts]);
     assert!(text.status.success());
-    assert!(
-        String::from_utf8(text.stdout)
-            .unwrap()
-            .contains("times as fast")
-    );
+    assert!(String::from_utf8_lossy(&text.stdout).contains("\nanswered "));
+    assert!(String::from_utf8_lossy(&text.stderr).contains("times as fast"));
     let json = detectd(&[bursts, "--json", "-", "--set", "duration=1s"]);
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!(json["duration_s"], 1.0);
     let wrong = detectd(&[bursts, "--set", "source.service.deadlin=1s"]);
     assert!(!wrong.status.success());
     assert!(String::from_utf8(wrong.stderr).unwrap().contains("deadlin"));
+}
+
+#[test]
+fn the_command_prints_the_same_for_the_same_seed() {
+    let (bursts, flood) = (path("bursts"), path("flood"));
+    let (bursts, flood) = (bursts.to_str().unwrap(), flood.to_str().unwrap());
+    let sweep = ["--set", "sweep={ load = [0.5, 1.0] }"];
+    let plan = ["--plan", "--set"];
+    let target = "plan={ p99 = \"1s\", max_refused = 0.5, devices = [1, 2], workers = [1, 2] }";
+    for arguments in [
+        vec![bursts],
+        [&[bursts][..], &sweep].concat(),
+        [&[bursts][..], &plan, &[target]].concat(),
+        vec![flood, "--set", "duration=6s"],
+    ] {
+        let first = detectd(&arguments);
+        assert!(first.status.success(), "{arguments:?}: {first:?}");
+        assert!(!first.stdout.is_empty());
+        assert_eq!(first.stdout, detectd(&arguments).stdout, "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_source_that_never_sends_is_remarked_upon() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("empty.trace"), "# nothing yet\n").unwrap();
+    let sources = [
+        (
+            "rare",
+            "",
+            "poisson = { rate = 1e-6 }",
+            "were to be expected",
+        ),
+        (
+            "late",
+            "start = \"9s\"",
+            "constant = { rate = 9 }",
+            "begin at 9 s",
+        ),
+        (
+            "silent",
+            "",
+            "trace = { file = \"empty.trace\" }",
+            "its trace",
+        ),
+        (
+            "slow",
+            "",
+            "closed = { callers = 1, think = \"9s\" }",
+            "its callers",
+        ),
+        (
+            "early",
+            "stop = \"900ms\"",
+            "constant = { rate = 9 }",
+            "after warm_up",
+        ),
+        ("steady", "", "constant = { rate = 9 }", ""),
+    ];
+    let mut text = std::fs::read_to_string(path("bursts")).unwrap();
+    text.truncate(text.find("[[source]]").unwrap());
+    for (name, more, arrivals, _) in sources {
+        text += &format!("[[source]]\nname = \"{name}\"\n{more}\narrivals = {{ {arrivals} }}\n");
+    }
+    let file = folder.path().join("quiet.toml");
+    std::fs::write(&file, text).unwrap();
+    let run = |more: &[&str]| {
+        let set = ["--set", "duration=3s", "--set", "warm_up=1s"];
+        let file = [file.to_str().unwrap()];
+        let out = detectd(&[&file[..], &set, more].concat());
+        assert!(out.status.success(), "{out:?}");
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let text = run(&[]);
+    let json: serde_json::Value = serde_json::from_str(&run(&["--json", "-"])).unwrap();
+    let remarks = json["remarks"].as_array().unwrap();
+    assert_eq!(remarks.len(), sources.len() - 1, "{remarks:?}");
+    for ((name, _, _, why), remark) in sources.iter().zip(remarks) {
+        let remark = remark.as_str().unwrap();
+        assert!(remark.contains(name) && remark.contains(why), "{remark}");
+        assert!(text.contains(&format!("remark: {remark}\n")), "{text}");
+    }
+}
+
+#[test]
+fn the_command_refuses_what_would_never_end() {
+    let ssd300 = path("ssd300");
+    let ssd300 = ssd300.to_str().unwrap();
+    for (set, field) in [
+        ("source.0.arrivals.poisson.rate=1e12", "rate"),
+        ("load=1e5", "source.callers.arrivals"),
+        ("source.0.count=100000000", "count"),
+        ("model.0.device.0.count=1000000", "count"),
+        ("plan.max_refused=nan", "max_refused"),
+    ] {
+        let refused = detectd(&[ssd300, "--set", set]);
+        assert!(!refused.status.success(), "{set}");
+        let told = String::from_utf8(refused.stderr).unwrap();
+        assert!(told.contains(field) && told.lines().count() == 1, "{told}");
+    }
 }
