@@ -8,7 +8,8 @@ use std::ops::RangeInclusive;
 use super::distribution::Distribution;
 use super::scenario::{Admission, Arrivals, Devices, Fault, Model, Scenario, Source, Target};
 use super::work::{
-    MOST_BATCH, MOST_DEVICES, MOST_KINDS, MOST_REQUESTS, MOST_ROWS, MOST_SOURCES, MOST_WORKERS,
+    MOST_BATCH, MOST_DEVICES, MOST_KINDS, MOST_REQUESTS, MOST_ROWS, MOST_SOURCES, MOST_TILES,
+    MOST_WORKERS,
 };
 
 /// What makes no sense, by its path, and why.
@@ -253,6 +254,13 @@ impl Source {
         }
         if let Some(prepare) = &self.prepare {
             drawn_from("prepare", prepare)?;
+        }
+        within("tiles", self.tiles, 1..=MOST_TILES)?;
+        if let Some(prepare) = &self.prepare_tile {
+            drawn_from("prepare_tile", prepare)?;
+            if self.tiles == 1 {
+                return wrong("prepare_tile", "there are no tiles");
+            }
         }
         self.arrivals.check().map_err(under("arrivals"))
     }

@@ -84,7 +84,7 @@ pub struct Model {
 #[serde(deny_unknown_fields)]
 pub struct Devices {
     /// How many.
-    #[serde(default = "one_device")]
+    #[serde(default = "one_of_it")]
     pub count: usize,
     /// The time of a run, by batch size: these sizes are the buckets.
     pub latency: BTreeMap<String, Span>,
@@ -142,10 +142,10 @@ pub struct Source {
     #[serde(default)]
     pub model: Option<String>,
     /// How many, each with a share of its own.
-    #[serde(default = "one_device")]
+    #[serde(default = "one_of_it")]
     pub count: usize,
     /// Streams of each, which its requests are dealt to in turn.
-    #[serde(default = "one_device")]
+    #[serde(default = "one_of_it")]
     pub streams: usize,
     /// How urgent.
     #[serde(default)]
@@ -158,6 +158,12 @@ pub struct Source {
     /// Core time to prepare their pictures, where it is not the model's.
     #[serde(default)]
     pub prepare: Option<Distribution>,
+    /// Inputs that are made of each of their pictures: the look at all of it, and its tiles.
+    #[serde(default = "one_of_it")]
+    pub tiles: usize,
+    /// Core time to make an input of a tile, where it is not that to prepare the picture.
+    #[serde(default)]
+    pub prepare_tile: Option<Distribution>,
     /// When they begin.
     #[serde(default = "nothing")]
     pub start: Span,
@@ -255,7 +261,7 @@ fn one() -> f64 {
     1.0
 }
 
-fn one_device() -> usize {
+fn one_of_it() -> usize {
     1
 }
 

@@ -18,11 +18,13 @@ pub(super) const MOST_BATCH: usize = 4_096;
 pub(super) const MOST_REQUESTS: usize = 1_000_000;
 /// Sources in all, and streams of one.
 pub(super) const MOST_SOURCES: usize = 10_000;
+/// Inputs made of a picture; the server makes no more tiles.
+pub(super) const MOST_TILES: usize = 1_024;
 /// `[[source]]` tables: each has a histogram.
 pub(super) const MOST_KINDS: usize = 256;
 /// Rows of a sweep: each has a report.
 pub(super) const MOST_ROWS: usize = 1_000;
-/// Requests sent in all runs.
+/// Requests sent in all runs; of pictures in tiles, their tiles.
 const MOST_ARRIVALS: f64 = 1e8;
 /// Those times devices and sources, all of which the machine may look at for each.
 const MOST_STEPS: f64 = 1e10;
@@ -30,7 +32,7 @@ const MOST_STEPS: f64 = 1e10;
 /// What is to be expected of one run or of several.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Work {
-    /// Requests sent.
+    /// Requests sent, or their tiles.
     arrivals: f64,
     /// Those times devices and sources.
     steps: f64,
@@ -42,7 +44,8 @@ impl Work {
     /// Of one run.
     pub(super) fn of(scenario: &Scenario) -> Self {
         let sources = scenario.source.iter();
-        let arrivals: f64 = sources.map(|source| scenario.expected(source)).sum();
+        let inputs = |source: &Source| source.tiles as f64 * scenario.expected(source);
+        let arrivals: f64 = sources.map(inputs).sum();
         let devices = scenario.model.iter().flat_map(|model| &model.device);
         let devices: usize = devices.map(|devices| devices.count).sum();
         let sources: usize = scenario.source.iter().map(|source| source.count).sum();
@@ -66,10 +69,10 @@ impl Work {
         let detail = match (arrivals <= MOST_ARRIVALS, steps <= MOST_STEPS) {
             (true, true) => return Ok(()),
             (false, _) => format!(
-                "{arrivals:.2e} requests are to be expected in all, more than {MOST_ARRIVALS:e}"
+                "{arrivals:.2e} requests and tiles are to be expected in all, more than {MOST_ARRIVALS:e}"
             ),
             (true, false) => format!(
-                "{arrivals:.2e} requests are to be expected in all; times devices and sources that is {steps:.2e}, more than {MOST_STEPS:e}"
+                "{arrivals:.2e} requests and tiles are to be expected in all; times devices and sources that is {steps:.2e}, more than {MOST_STEPS:e}"
             ),
         };
         Err((path.to_owned(), detail))

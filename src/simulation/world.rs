@@ -1,12 +1,13 @@
 //! [`World`]: the loop. What happens is told to the machine, and what the machine decides is done to the world.
 
+mod pieces;
 mod requests;
 mod runs;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::agenda::{Agenda, Nanoseconds, seconds};
+use super::agenda::{Agenda, Nanoseconds};
 use super::caller::Caller;
 use super::cores::Cores;
 use super::counts::{Ending, Refusal};
@@ -277,6 +278,7 @@ impl<'a> World<'a> {
             }
             Action::DropWaiting(place, outcome) => {
                 self.ledger.line(-1, self.now);
+                self.part_prepared(self.picture(place));
                 let admitted = self.requests[place].admitted;
                 self.let_go(
                     place,
@@ -297,13 +299,16 @@ impl<'a> World<'a> {
         let (Task::Prepare(place) | Task::Finish(place)) = task;
         let caller = &self.callers[self.requests[place].caller];
         let model = &self.scenario.model[caller.model];
+        let picture = self.requests[place].picture;
         match task {
             Task::Prepare(_) => {
-                let own = caller.source.prepare.as_ref();
+                let source = caller.source;
+                let piece = picture.and(source.prepare_tile.as_ref());
+                let own = piece.or(source.prepare.as_ref());
                 own.unwrap_or(&model.prepare).draw(random)
             }
             // Nobody waits any more.
-            Task::Finish(place) if self.requests[place].over => 0.0,
+            Task::Finish(_) if self.requests[picture.unwrap_or(place)].over => 0.0,
             Task::Finish(_) => model.postprocess.draw(random),
         }
     }
@@ -325,18 +330,7 @@ impl<'a> World<'a> {
                 self.ledger.worked(since, self.now);
                 let took = self.now - since;
                 match task {
-                    Task::Prepare(place) => {
-                        self.give_back_permit(place);
-                        let request = &mut self.requests[place];
-                        request.ready = self.now;
-                        request.cost += seconds(took);
-                        self.inbox.push_back(Event::Prepared {
-                            id: request.id,
-                            payload: place,
-                            pieces: Vec::new(),
-                            took: Duration::from_nanos(took),
-                        });
-                    }
+                    Task::Prepare(place) => self.prepared(place, took),
                     Task::Finish(place) => self.answer(place),
                 }
             }

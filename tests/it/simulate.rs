@@ -336,3 +336,58 @@ fn the_command_refuses_what_would_never_end() {
         assert!(told.contains(field) && told.lines().count() == 1, "{told}");
     }
 }
+
+#[test]
+fn pictures_in_tiles_are_answered_once_and_their_tiles_fill_batches() {
+    let tiled = ["source.callers.arrivals.poisson.rate=120", "duration=6s"];
+    let of_seven = [
+        "source.callers.tiles=7",
+        "source.callers.prepare_tile=0.5ms",
+    ];
+    let whole = run("ssd300", &tiled);
+    let cut = run("ssd300", &[&tiled[..], &of_seven].concat());
+    assert!(cut.tally.offered > 0);
+    assert_eq!(cut.tally.answered, cut.tally.offered);
+    assert_eq!(cut.tally.offered, whole.tally.offered);
+    // Those that are on their way when the warm-up and the run end are counted on one side only.
+    let (pictures, inputs) = (cut.devices.iter().map(|device| device.pictures), 7);
+    let (pictures, all) = (pictures.sum::<u64>(), inputs * cut.tally.answered);
+    assert!(pictures.abs_diff(all) <= all / 20, "{pictures} {all}");
+    assert!(cut.batches.mean_size > 1.5 * whole.batches.mean_size);
+    // Six tiles of 0.5 ms after one picture of 1.5 ms.
+    let ratio = cut.workers_utilisation / whole.workers_utilisation;
+    assert!((2.9..3.1).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn a_picture_in_tiles_that_is_late_or_lost_ends_once() {
+    let tiled = ["source.callers.tiles=5", "load=0.6"];
+    let late = run(
+        "overload",
+        &[&tiled[..], &["duration=6s", "sweep={}"]].concat(),
+    );
+    assert!(late.tally.refused.total() > 0);
+    assert!(late.tally.kept() >= 0.95, "{:?}", late.tally);
+    // The only device goes with pieces in hand and comes back: they are lost with the second loss.
+    let gone = "model.quick.device.0.fault=[{ device = 0, down = \"1s\", up = \"1100ms\" }, \
+                { device = 0, down = \"1101ms\" }]";
+    let lost = run(
+        "hang",
+        &[
+            &tiled[..],
+            &[
+                "duration=2s",
+                "warm_up=0s",
+                "model.quick.device.0.count=1",
+                gone,
+            ],
+        ]
+        .concat(),
+    );
+    assert!(lost.tally.lost > 0, "{:?}", lost.tally);
+    assert!(lost.tally.answered > 0);
+    // Room is given back: with room for eight, pictures go on being let in to the end.
+    let few = ["admission.max_requests=8", "duration=6s", "sweep={}"];
+    let few = run("overload", &[&tiled[..], &few].concat());
+    assert!(mean(&few.course, 5.0, 6.0) > 0.5 * mean(&few.course, 1.0, 5.0));
+}

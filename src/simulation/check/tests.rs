@@ -35,6 +35,8 @@ const FULL: &str = r#"
         name = "poisson"
         count = 2
         streams = 2
+        tiles = 3
+        prepare_tile = { uniform = ["1ms", "2ms"] }
         deadline = "1s"
         start = "1ms"
         stop = "900ms"
@@ -126,6 +128,7 @@ fn nothing_is_taken_where_something_is_needed() {
         "admission.max_requests_per_source",
         "source.poisson.count",
         "source.poisson.streams",
+        "source.poisson.tiles",
         "source.poisson.arrivals.poisson.rate",
         "source.closed.arrivals.closed.callers",
         "plan.devices.0",

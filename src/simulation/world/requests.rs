@@ -9,7 +9,8 @@ use crate::simulation::caller::Caller;
 use crate::simulation::counts::{Ending, Refusal};
 use crate::simulation::work::MOST_REQUESTS;
 
-/// A request from the caller's sending until the server has let go of it.
+/// A request from the caller's sending until the server has let go of it; or a piece of one, which has a name, a
+/// caller and marks of its own.
 #[derive(Debug, Clone)]
 pub(in crate::simulation) struct Request {
     pub(in crate::simulation) id: RequestId,
@@ -25,9 +26,15 @@ pub(in crate::simulation) struct Request {
     /// Seconds of a worker and of a device that it took.
     pub(in crate::simulation) cost: f64,
     pub(super) admitted: bool,
-    permit: bool,
+    pub(super) permit: bool,
     /// The caller has its answer, or has gone.
     pub(super) over: bool,
+    /// Of a piece: the place of its picture.
+    pub(super) picture: Option<usize>,
+    /// What of it the server still has: itself and its pieces.
+    pub(super) parts: usize,
+    /// What of that is still to be prepared.
+    pub(super) unprepared: usize,
 }
 
 // === impl World ===
@@ -52,8 +59,7 @@ impl World<'_> {
             model,
             ..
         } = self.callers[caller];
-        let id = RequestId(self.next_id);
-        self.next_id += 1;
+        let id = self.next_id();
         let deadline = source
             .deadline
             .map(|deadline| self.now + deadline.0.as_nanos() as Nanoseconds);
@@ -72,17 +78,11 @@ impl World<'_> {
             admitted: false,
             permit: false,
             over: false,
+            picture: None,
+            parts: 1,
+            unprepared: 1,
         };
-        let place = match self.vacant.pop() {
-            Some(place) => {
-                self.requests[place] = request;
-                place
-            }
-            None => {
-                self.requests.push(request);
-                self.requests.len() - 1
-            }
-        };
+        let place = self.keep(request);
         self.ledger.offered(group, self.now);
         let bounds = &self.scenario.admission;
         let full = self.permits >= bounds.max_requests.unwrap_or(MOST_REQUESTS)
@@ -108,6 +108,26 @@ impl World<'_> {
         }
     }
 
+    pub(super) fn next_id(&mut self) -> RequestId {
+        let id = RequestId(self.next_id);
+        self.next_id += 1;
+        id
+    }
+
+    /// Puts a request where there is a place.
+    pub(super) fn keep(&mut self, request: Request) -> usize {
+        match self.vacant.pop() {
+            Some(place) => {
+                self.requests[place] = request;
+                place
+            }
+            None => {
+                self.requests.push(request);
+                self.requests.len() - 1
+            }
+        }
+    }
+
     pub(super) fn arrive(&mut self, place: usize) {
         let now = self.now;
         let deadline = self.requests[place].deadline;
@@ -130,16 +150,29 @@ impl World<'_> {
             priority: caller.source.priority.into(),
             kind: Kind::Call,
             deadline,
-            pieces: None,
+            pieces: (caller.source.tiles > 1).then(|| caller.source.tiles - 1),
             payload: place,
         }));
     }
 
+    /// A request, or a piece of one, is done: with the last piece its caller has the answer.
     pub(super) fn answer(&mut self, place: usize) {
-        // A caller who has given up is over already; the very instant of the deadline is in time for him.
-        let late = |at| at < self.now;
-        let in_time = !self.requests[place].deadline.is_some_and(late);
-        self.let_go(place, Ending::Answered { in_time });
+        let picture = self.picture(place);
+        let Request {
+            ready,
+            ran_from,
+            ran_to,
+            ..
+        } = self.requests[place];
+        let request = &mut self.requests[picture];
+        if request.parts == 1 && !request.over {
+            // Its times are those of the piece that it waited for.
+            (request.ready, request.ran_from, request.ran_to) = (ready, ran_from, ran_to);
+            // The very instant of the deadline is in time.
+            let in_time = request.deadline.is_none_or(|at| self.now <= at);
+            self.over(picture, Ending::Answered { in_time });
+        }
+        self.part_gone(place);
     }
 
     pub(super) fn give_up(&mut self, place: usize, id: RequestId) {
@@ -159,13 +192,17 @@ impl World<'_> {
         }
     }
 
-    /// The server has done with a request.
+    /// The server does no more for a request, or for a piece of one, whose picture is of no use to anybody then.
     pub(super) fn let_go(&mut self, place: usize, ending: Ending) {
-        self.give_back_permit(place);
-        if !self.requests[place].over {
-            self.over(place, ending);
+        let picture = self.picture(place);
+        if !self.requests[picture].over {
+            self.over(picture, ending);
+            if self.requests[picture].parts > 1 {
+                let id = self.requests[picture].id;
+                self.inbox.push_back(Event::Abandoned(id));
+            }
         }
-        self.vacant.push(place);
+        self.part_gone(place);
     }
 
     /// Its caller knows how a request ended.

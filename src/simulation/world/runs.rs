@@ -44,7 +44,8 @@ impl World<'_> {
         let nothing_to_finish = model.postprocess == Distribution::NOTHING;
         for place in ran.flight.requests {
             self.requests[place].ran_to = self.now;
-            self.requests[place].cost += each;
+            let picture = self.picture(place);
+            self.requests[picture].cost += each;
             match nothing_to_finish {
                 true => self.answer(place),
                 false => self.pool.put(Task::Finish(place)),
