@@ -1,7 +1,7 @@
 //! [`Cores`]: cores shared alike by all that runs on them.
 //!
 //! Processor sharing: with more running than there are cores, everything slows down by the same factor. All jobs
-//! progress at one rate, so a job is done when the progress made since the beginning reaches a mark that never
+//! progress at one rate, so a job is done when the progress made since the cores were idle reaches a mark that never
 //! moves; only the time at which that will be does.
 
 use std::cmp::Ordering;
@@ -15,7 +15,7 @@ const REST: f64 = 1e-9;
 #[derive(Debug)]
 pub(super) struct Cores<J> {
     cores: f64,
-    /// Core seconds that a job would have had that ran from the beginning on.
+    /// Core seconds that a job would have had that ran since the cores were last idle.
     progress: f64,
     at: Nanoseconds,
     jobs: Agenda<J, Mark>,
@@ -43,6 +43,10 @@ impl<J> Cores<J> {
     /// Starts a job of `work` core seconds.
     pub(super) fn start(&mut self, work: f64, job: J, now: Nanoseconds) {
         self.advance(now);
+        if self.jobs.len() == 0 {
+            // Begins anew: a large number has no room for small differences.
+            self.progress = 0.0;
+        }
         self.jobs.put(Mark(self.progress + work), job);
     }
 
@@ -125,5 +129,19 @@ mod tests {
         cores.start(0.010, 'a', 0);
         cores.start(0.010, 'b', 5 * MS);
         assert_eq!(cores.next(), Some(10 * MS));
+    }
+
+    #[test]
+    fn cores_that_are_busy_for_years_still_finish_what_they_do() {
+        let mut cores = Cores::new(3.0);
+        for job in 0..100u32 {
+            cores.start(1e6 * (1.0 + f64::from(job) / 7.0), job, u64::from(job));
+        }
+        let mut steps = 0;
+        while let Some(at) = cores.next() {
+            while cores.finished(at).is_some() {}
+            steps += 1;
+            assert!(steps <= 300, "{cores:?}");
+        }
     }
 }

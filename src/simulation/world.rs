@@ -54,7 +54,7 @@ pub(super) struct World<'a> {
     /// Requests that hold a permit, in all and of each source.
     permits: usize,
     permits_of: Vec<usize>,
-    cores_at: Option<Nanoseconds>,
+    /// When the machine wants to be woken.
     tick_at: Option<Nanoseconds>,
     /// Events that the machine was told.
     told: u64,
@@ -125,7 +125,6 @@ impl<'a> World<'a> {
             vacant: Vec::new(),
             next_id: 0,
             permits: 0,
-            cores_at: None,
             tick_at: None,
             told: 0,
         }
@@ -147,7 +146,7 @@ impl<'a> World<'a> {
         }
         self.settle();
         let mut events = 0;
-        while let Some((at, happening)) = self.agenda.next() {
+        while let Some((at, happening)) = self.next() {
             if at == Nanoseconds::MAX {
                 // What takes for ever has no end to wait for.
                 return self.ledger.report(events, self.told);
@@ -162,6 +161,21 @@ impl<'a> World<'a> {
         self.ledger.report(events, self.told)
     }
 
+    /// What comes first. Of what comes at the same time, what was agreed on, then what the cores did, then the tick.
+    fn next(&mut self) -> Option<(Nanoseconds, Happening)> {
+        let agreed = self.agenda.next_at();
+        let cores = self.cores.next();
+        let earliest = [agreed, cores, self.tick_at].into_iter().flatten().min()?;
+        if agreed == Some(earliest) {
+            return self.agenda.next();
+        }
+        let happening = match cores == Some(earliest) {
+            true => Happening::Cores,
+            false => Happening::Tick,
+        };
+        Some((earliest, happening))
+    }
+
     fn happen(&mut self, happening: Happening) {
         match happening {
             Happening::Sends(caller) => {
@@ -170,9 +184,6 @@ impl<'a> World<'a> {
             }
             Happening::Asks(caller) => self.send(caller),
             Happening::Cores => {
-                if self.cores_at == Some(self.now) {
-                    self.cores_at = None;
-                }
                 while let Some(job) = self.cores.finished(self.now) {
                     self.done(job);
                 }
@@ -180,16 +191,7 @@ impl<'a> World<'a> {
             Happening::Ends { device, run } => self.end_run(device, run),
             Happening::GivesUp { request, id } => self.give_up(request, id),
             Happening::Changes { device, change } => self.change(device, change),
-            Happening::Tick => {
-                if self.tick_at == Some(self.now) {
-                    self.tick_at = None;
-                    // What it wanted to be woken for may be done with.
-                    match self.wake_at().is_some_and(|at| at <= self.now) {
-                        true => self.inbox.push_back(Event::Tick),
-                        false => self.wake_later(),
-                    }
-                }
-            }
+            Happening::Tick => self.inbox.push_back(Event::Tick),
         }
     }
 
@@ -218,34 +220,14 @@ impl<'a> World<'a> {
                 self.now,
             );
         }
-        if let Some(at) = self.cores.next()
-            && self.cores_at != Some(at)
-        {
-            self.cores_at = Some(at);
-            self.agenda.put(at, Happening::Cores);
-        }
         if told {
-            self.wake_later();
-        }
-    }
-
-    /// When the machine wants to be woken, if it does.
-    fn wake_at(&self) -> Option<Nanoseconds> {
-        let tick = self.machine.next_tick()?;
-        Some(tick.saturating_duration_since(self.epoch).as_nanos() as Nanoseconds)
-    }
-
-    fn wake_later(&mut self) {
-        let Some(at) = self.wake_at() else {
-            return;
-        };
-        let at = match at > self.now {
-            true => at,
-            false => self.now + PATIENCE,
-        };
-        if self.tick_at.is_none_or(|waited| at < waited) {
-            self.tick_at = Some(at);
-            self.agenda.put(at, Happening::Tick);
+            self.tick_at = self.machine.next_tick().map(|tick| {
+                let at = tick.saturating_duration_since(self.epoch).as_nanos() as Nanoseconds;
+                match at > self.now {
+                    true => at,
+                    false => self.now + PATIENCE,
+                }
+            });
         }
     }
 

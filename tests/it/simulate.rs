@@ -238,6 +238,26 @@ fn the_command_prints_text_or_json_and_says_what_is_wrong() {
 }
 
 #[test]
+fn nothing_happens_but_what_the_scheduler_has_to_know() {
+    let report = run("ssd300", &["duration=3s", "warm_up=0s"]);
+    assert!(report.events <= report.told, "{}", report.events);
+    // Arrived, prepared, and a run of some 30 pictures finished.
+    let each = report.told as f64 / report.tally.offered as f64;
+    assert!((2.0..2.2).contains(&each), "{each}");
+    // However long the cores are busy at a stretch.
+    let long = run(
+        "ssd300",
+        &[
+            "source.callers.arrivals.poisson.rate=20000",
+            "duration=1s",
+            "warm_up=0s",
+            "model.ssd300.prepare=40h",
+        ],
+    );
+    assert!(long.events < 3 * long.tally.offered, "{}", long.events);
+}
+
+#[test]
 fn the_command_prints_the_same_for_the_same_seed() {
     let (bursts, flood) = (path("bursts"), path("flood"));
     let (bursts, flood) = (bursts.to_str().unwrap(), flood.to_str().unwrap());
