@@ -2,7 +2,7 @@
 //! [`work`](super::work) to say.
 
 use std::collections::BTreeSet;
-use std::fmt::Display;
+use std::fmt::{Debug, Display};
 use std::ops::RangeInclusive;
 
 use super::distribution::Distribution;
@@ -28,7 +28,7 @@ fn wrong(path: &str, detail: impl Into<String>) -> Result<(), Wrong> {
 }
 
 /// Nothing that is not a number lies in any range.
-fn within<T: PartialOrd + Display>(
+fn within<T: PartialOrd + Debug>(
     path: &str,
     value: T,
     range: RangeInclusive<T>,
@@ -37,7 +37,7 @@ fn within<T: PartialOrd + Display>(
         return Ok(());
     }
     let (least, most) = range.into_inner();
-    wrong(path, format!("{value} is not from {least} to {most}"))
+    wrong(path, format!("{value:?} is not from {least:?} to {most:?}"))
 }
 
 fn drawn_from(path: &str, distribution: &Distribution) -> Result<(), Wrong> {

@@ -208,7 +208,7 @@ fn columns(percentiles: &Percentiles) -> String {
         max_ms,
     } = percentiles;
     [mean_ms, p50_ms, p90_ms, p95_ms, p99_ms, p999_ms, max_ms]
-        .map(|ms| format!("{ms:>9.2}"))
+        .map(|ms| format!(" {ms:>8.2}"))
         .concat()
 }
 
