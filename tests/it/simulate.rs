@@ -388,24 +388,32 @@ fn a_picture_in_tiles_that_is_late_or_lost_ends_once() {
     );
     assert!(late.tally.refused.total() > 0);
     assert!(late.tally.kept() >= 0.95, "{:?}", late.tally);
-    // The only device goes with pieces in hand and comes back: they are lost with the second loss.
-    let gone = "model.quick.device.0.fault=[{ device = 0, down = \"1s\", up = \"1100ms\" }, \
-                { device = 0, down = \"1101ms\" }]";
+    // Two of three devices go twice, with pieces of all pictures in hand; the third has most of the pieces still to run,
+    // and leaves them.
+    let twice = |device: u8| {
+        format!(
+            "{{ device = {device}, down = \"300ms\", up = \"301ms\" }}, \
+             {{ device = {device}, down = \"304ms\", up = \"400ms\" }}"
+        )
+    };
+    let faults = [twice(0), twice(1)].join(", ");
     let lost = run(
         "hang",
         &[
-            &tiled[..],
-            &[
-                "duration=2s",
-                "warm_up=0s",
-                "model.quick.device.0.count=1",
-                gone,
-            ],
-        ]
-        .concat(),
+            "duration=3s",
+            "warm_up=0s",
+            "source.callers.tiles=800",
+            "source.callers.deadline=20s",
+            "source.callers.stop=250ms",
+            "source.callers.arrivals={ constant = { rate = 4 } }",
+            "model.quick.device.0.count=3",
+            &format!("model.quick.device.0.fault=[{faults}]"),
+        ],
     );
     assert!(lost.tally.lost > 0, "{:?}", lost.tally);
-    assert!(lost.tally.answered > 0);
+    let pieces: u64 = lost.devices.iter().map(|device| device.pictures).sum();
+    let most = 800 * lost.tally.answered + 400 * lost.tally.lost;
+    assert!(pieces < most, "{pieces} {most}");
     // Room is given back: with room for eight, pictures go on being let in to the end.
     let few = ["admission.max_requests=8", "duration=6s", "sweep={}"];
     let few = run("overload", &[&tiled[..], &few].concat());
