@@ -7,7 +7,9 @@
 //!
 //! | file | job |
 //! |---|---|
-//! | [`scenario`] | what is simulated: the words of the file, and whether they make sense |
+//! | [`scenario`] | what is simulated: the words of the file |
+//! | [`check`] | whether they make sense |
+//! | [`work`] | how much they ask for, and how much may be asked for |
 //! | [`document`] | the file itself, whose values can be replaced by path |
 //! | [`distribution`] | times that vary, and a table of kinds |
 //! | [`random`] | numbers from a seed |
@@ -17,8 +19,9 @@
 //! | [`pool`] | the CPU workers |
 //! | [`device`] | synthetic instances, with their faults |
 //! | [`world`] | the loop: events into the machine, its actions into the world |
-//! | [`ledger`] | what is counted on the way |
+//! | [`ledger`], [`counts`] | what is counted on the way |
 //! | [`report`] | what came out |
+//! | [`remarks`] | what is odd about it |
 //! | [`study`] | many runs: a sweep over values, the smallest host for a load |
 //! | [`chart`] | a report drawn |
 //!
@@ -27,16 +30,20 @@
 mod agenda;
 mod caller;
 pub mod chart;
+mod check;
 mod cores;
+mod counts;
 mod device;
 mod distribution;
 mod document;
 mod ledger;
 mod pool;
 mod random;
+mod remarks;
 pub mod report;
 pub mod scenario;
 mod study;
+mod work;
 mod world;
 
 pub use document::{Document, ScenarioError};

@@ -27,7 +27,7 @@ pub(super) struct Simulate {
     /// Find the smallest host that carries the load within the scenario's [plan].
     #[arg(long)]
     plan: bool,
-    /// Write the report as JSON; `-` is standard output, and nothing else is printed then.
+    /// Write the report as JSON; `-` is standard output, and nothing else is printed there then.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Draw the report as SVG. Not with a sweep or a plan.
@@ -48,7 +48,7 @@ impl Simulate {
             let plan = simulation::plan(&document)?;
             let reports = plan.tried.iter().map(|tried| &tried.report);
             let speed = Speed::of(reports, started.elapsed());
-            self.tell(&plan, || [print::plan(&plan), vec![speed.line()]].concat())?;
+            self.tell(&plan, &speed, || print::plan(&plan))?;
             return Ok(match plan.answer {
                 Some(_) => Exit::Success,
                 None => Exit::Failure,
@@ -62,22 +62,21 @@ impl Simulate {
                     std::fs::write(path, chart::draw(&row.report))
                         .with_context(|| format!("cannot write {}", path.display()))?;
                 }
-                self.tell(&row.report, || {
-                    [print::report(&row.report), vec![speed.line()]].concat()
-                })?;
+                self.tell(&row.report, &speed, || print::report(&row.report))?;
             }
             _ if self.svg.is_some() => {
                 bail!("--svg draws one run, and this scenario has a [sweep]")
             }
-            rows => self.tell(&rows, || [print::rows(rows), vec![speed.line()]].concat())?,
+            rows => self.tell(&rows, &speed, || print::rows(rows))?,
         }
         Ok(Exit::Success)
     }
 
-    /// Prints, unless the JSON takes its place.
+    /// Prints, unless the JSON takes its place. What was measured is no part of it: a seed prints the same every time.
     fn tell(
         &self,
         outcome: &impl Serialize,
+        speed: &Speed,
         lines: impl FnOnce() -> Vec<String>,
     ) -> anyhow::Result<()> {
         let to_standard_output = self
@@ -97,6 +96,7 @@ impl Simulate {
         if !to_standard_output {
             lines().iter().for_each(|line| terminal::say(line));
         }
+        terminal::complain(&speed.line());
         Ok(())
     }
 }
@@ -105,6 +105,7 @@ impl Simulate {
 #[derive(Debug)]
 struct Speed {
     events: u64,
+    told: u64,
     simulated: f64,
     took: Duration,
 }
@@ -113,23 +114,28 @@ struct Speed {
 
 impl Speed {
     fn of<'a>(reports: impl Iterator<Item = &'a Report>, took: Duration) -> Self {
-        let sums = reports.fold((0, 0.0), |(events, simulated), report| {
-            (events + report.events, simulated + report.duration_s)
-        });
-        Self {
-            events: sums.0,
-            simulated: sums.1,
+        let nothing = Self {
+            events: 0,
+            told: 0,
+            simulated: 0.0,
             took,
-        }
+        };
+        reports.fold(nothing, |sums, report| Self {
+            events: sums.events + report.events,
+            told: sums.told + report.told,
+            simulated: sums.simulated + report.duration_s,
+            took,
+        })
     }
 
     fn line(&self) -> String {
         let took = self.took.as_secs_f64().max(1e-9);
         format!(
-            "simulated {:.0} s in {took:.2} s: {:.0} times as fast, {:.0} events a second",
+            "simulated {:.0} s in {took:.2} s: {:.0} times as fast; {:.0} events a second, {:.0} told to the scheduler",
             self.simulated,
             self.simulated / took,
-            self.events as f64 / took
+            self.events as f64 / took,
+            self.told as f64 / took
         )
     }
 }

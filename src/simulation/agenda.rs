@@ -8,14 +8,14 @@ pub(super) type Nanoseconds = u64;
 
 /// What is to come, earliest first; what comes at the same time in the order in which it was put down.
 #[derive(Debug)]
-pub(super) struct Agenda<T> {
-    entries: BinaryHeap<Entry<T>>,
+pub(super) struct Agenda<T, At = Nanoseconds> {
+    entries: BinaryHeap<Entry<T, At>>,
     next: u64,
 }
 
 #[derive(Debug)]
-struct Entry<T> {
-    at: Nanoseconds,
+struct Entry<T, At> {
+    at: At,
     number: u64,
     what: T,
 }
@@ -32,7 +32,7 @@ pub(super) fn seconds(nanoseconds: Nanoseconds) -> f64 {
 
 // === impl Agenda ===
 
-impl<T> Agenda<T> {
+impl<T, At: Ord + Copy> Agenda<T, At> {
     pub(super) fn new() -> Self {
         Self {
             entries: BinaryHeap::new(),
@@ -40,36 +40,46 @@ impl<T> Agenda<T> {
         }
     }
 
-    pub(super) fn put(&mut self, at: Nanoseconds, what: T) {
+    pub(super) fn put(&mut self, at: At, what: T) {
         let number = self.next;
         self.next += 1;
         self.entries.push(Entry { at, number, what });
     }
 
-    pub(super) fn next(&mut self) -> Option<(Nanoseconds, T)> {
+    pub(super) fn next(&mut self) -> Option<(At, T)> {
         self.entries.pop().map(|entry| (entry.at, entry.what))
+    }
+
+    /// When the next comes.
+    pub(super) fn next_at(&self) -> Option<At> {
+        self.entries.peek().map(|entry| entry.at)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
     }
 }
 
 // === impl Entry ===
 
-impl<T> Ord for Entry<T> {
+impl<T, At: Ord> Ord for Entry<T, At> {
     fn cmp(&self, other: &Self) -> Ordering {
         // The heap gives the greatest first.
-        (other.at, other.number).cmp(&(self.at, self.number))
+        let by_time = other.at.cmp(&self.at);
+        by_time.then(other.number.cmp(&self.number))
     }
 }
 
-impl<T> PartialOrd for Entry<T> {
+impl<T, At: Ord> PartialOrd for Entry<T, At> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<T> PartialEq for Entry<T> {
+impl<T, At: Ord> PartialEq for Entry<T, At> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl<T> Eq for Entry<T> {}
+impl<T, At: Ord> Eq for Entry<T, At> {}

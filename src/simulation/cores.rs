@@ -1,12 +1,12 @@
 //! [`Cores`]: cores shared alike by all that runs on them.
 //!
 //! Processor sharing: with more running than there are cores, everything slows down by the same factor. All jobs
-//! progress at one rate, so a job is done when the progress made since the beginning reaches a mark that never
+//! progress at one rate, so a job is done when the progress made since the cores were idle reaches a mark that never
 //! moves; only the time at which that will be does.
 
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
 
-use super::agenda::{Nanoseconds, nanoseconds, seconds};
+use super::agenda::{Agenda, Nanoseconds, nanoseconds, seconds};
 
 /// A billionth of a second: what rounding to whole nanoseconds may leave of a job.
 const REST: f64 = 1e-9;
@@ -15,17 +15,17 @@ const REST: f64 = 1e-9;
 #[derive(Debug)]
 pub(super) struct Cores<J> {
     cores: f64,
-    /// Core seconds that a job would have had that ran from the beginning on.
+    /// Core seconds that a job would have had that ran since the cores were last idle.
     progress: f64,
     at: Nanoseconds,
-    jobs: BTreeMap<Mark, J>,
-    next: u64,
+    jobs: Agenda<J, Mark>,
     /// Core seconds spent.
     busy: f64,
 }
 
+/// The progress at which a job is done.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Mark(f64, u64);
+struct Mark(f64);
 
 // === impl Cores ===
 
@@ -35,8 +35,7 @@ impl<J> Cores<J> {
             cores,
             progress: 0.0,
             at: 0,
-            jobs: BTreeMap::new(),
-            next: 0,
+            jobs: Agenda::new(),
             busy: 0.0,
         }
     }
@@ -44,22 +43,26 @@ impl<J> Cores<J> {
     /// Starts a job of `work` core seconds.
     pub(super) fn start(&mut self, work: f64, job: J, now: Nanoseconds) {
         self.advance(now);
-        self.jobs.insert(Mark(self.progress + work, self.next), job);
-        self.next += 1;
+        if self.jobs.len() == 0 {
+            // Begins anew: a large number has no room for small differences.
+            self.progress = 0.0;
+        }
+        self.jobs.put(Mark(self.progress + work), job);
     }
 
     /// A job that is done by `now`.
     pub(super) fn finished(&mut self, now: Nanoseconds) -> Option<J> {
         self.advance(now);
-        let first = self.jobs.first_entry()?;
-        (first.key().0 <= self.progress + REST).then(|| first.remove())
+        let Mark(mark) = self.jobs.next_at()?;
+        let done = mark <= self.progress + REST;
+        done.then(|| self.jobs.next())?.map(|(_, job)| job)
     }
 
     /// When the next job will be done, if none comes before.
     pub(super) fn next(&self) -> Option<Nanoseconds> {
-        let (Mark(mark, _), _) = self.jobs.first_key_value()?;
+        let Mark(mark) = self.jobs.next_at()?;
         let left = (mark - self.progress).max(0.0) / self.rate();
-        Some(self.at + nanoseconds(left))
+        Some(self.at.saturating_add(nanoseconds(left)))
     }
 
     /// Core seconds spent by `now`.
@@ -76,7 +79,7 @@ impl<J> Cores<J> {
     fn advance(&mut self, now: Nanoseconds) {
         let passed = seconds(now.saturating_sub(self.at));
         self.at = self.at.max(now);
-        if !self.jobs.is_empty() {
+        if self.jobs.len() > 0 {
             let made = passed * self.rate();
             self.progress += made;
             self.busy += made * self.jobs.len() as f64;
@@ -89,14 +92,14 @@ impl<J> Cores<J> {
 impl Eq for Mark {}
 
 impl PartialOrd for Mark {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
 impl Ord for Mark {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.0.total_cmp(&other.0).then(self.1.cmp(&other.1))
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.total_cmp(&other.0)
     }
 }
 
@@ -126,5 +129,19 @@ mod tests {
         cores.start(0.010, 'a', 0);
         cores.start(0.010, 'b', 5 * MS);
         assert_eq!(cores.next(), Some(10 * MS));
+    }
+
+    #[test]
+    fn cores_that_are_busy_for_years_still_finish_what_they_do() {
+        let mut cores = Cores::new(3.0);
+        for job in 0..100u32 {
+            cores.start(1e6 * (1.0 + f64::from(job) / 7.0), job, u64::from(job));
+        }
+        let mut steps = 0;
+        while let Some(at) = cores.next() {
+            while cores.finished(at).is_some() {}
+            steps += 1;
+            assert!(steps <= 300, "{cores:?}");
+        }
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use super::agenda::{Nanoseconds, seconds};
+use super::distribution::LONGEST;
 use super::random::Random;
 use super::scenario::{Devices, Scenario};
 use crate::scheduling::{BatchBucket, InstanceKey, ModelKey, Placement};
@@ -117,7 +118,8 @@ impl<'a> Device<'a> {
             .or(self.buckets.last())
             .map_or(0.0, |bucket| bucket.cost.as_secs_f64());
         let jitter = self.random.jitter(self.spec.jitter);
-        Some((self.run, usual * jitter * self.slowness(now)))
+        let takes = usual * jitter * self.slowness(now);
+        Some((self.run, takes.min(LONGEST.as_secs_f64())))
     }
 
     /// The requests of the run that goes on.

@@ -41,6 +41,9 @@ pub struct Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(pub Duration);
 
+/// The longest time that a scenario speaks of: a month. All sums of such times are far from what the clock holds.
+pub(super) const LONGEST: Duration = Duration::from_secs(31 * 24 * 3_600);
+
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 enum Shape {
@@ -71,7 +74,8 @@ impl Distribution {
                 least + (most - least) * random.uniform()
             }
             Distribution::LogNormal { median, spread } => {
-                median.as_secs_f64() * (spread * random.normal()).exp()
+                let drawn = median.as_secs_f64() * (spread * random.normal()).exp();
+                drawn.min(LONGEST.as_secs_f64())
             }
             Distribution::Kinds(kinds) => {
                 let all: f64 = kinds.iter().map(|kind| kind.weight).sum();
@@ -111,20 +115,17 @@ impl Distribution {
 
     /// What is wrong with it, if anything is.
     pub(super) fn fault(&self) -> Option<&'static str> {
+        // Their sum is a number, too.
+        let weighs = |kind: &Kind| (1e-9..=1e9).contains(&kind.weight);
         match self {
             Distribution::Uniform(least, most) if least > most => {
                 Some("uniform takes the shorter time first")
             }
             Distribution::LogNormal { spread, .. } if !(0.0..=3.0).contains(spread) => {
-                Some("spread is between 0 and 3")
+                Some("spread is from 0 to 3")
             }
-            Distribution::Kinds(kinds)
-                if kinds
-                    .iter()
-                    .any(|kind| !(kind.weight > 0.0 && kind.weight.is_finite()))
-                    || kinds.is_empty() =>
-            {
-                Some("there is at least one kind, and its weight is above 0")
+            Distribution::Kinds(kinds) if kinds.is_empty() || !kinds.iter().all(weighs) => {
+                Some("there is at least one kind, and its weight is from 1e-9 to 1e9")
             }
             _ => None,
         }
@@ -168,11 +169,18 @@ impl<'de> Deserialize<'de> for Distribution {
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        parse(&text).map(Span).ok_or_else(|| {
+        let time = parse(&text).ok_or_else(|| {
             serde::de::Error::custom(format!(
                 "{text:?} is not a time; write a number and us, ms, s, min or h, such as \"1.5ms\""
             ))
-        })
+        })?;
+        if time > LONGEST {
+            return Err(serde::de::Error::custom(format!(
+                "{text:?} is too long; the longest time is {}h",
+                LONGEST.as_secs() / 3_600
+            )));
+        }
+        Ok(Span(time))
     }
 }
 
@@ -192,7 +200,7 @@ fn parse(text: &str) -> Option<Duration> {
     };
     // Whole nanoseconds: 41.6 ms are 41.6 ms, not 41.599999.
     let nanoseconds = (number * unit * 1e9).round();
-    (0.0..9e18)
+    (0.0..1e19)
         .contains(&nanoseconds)
         .then(|| Duration::from_nanos(nanoseconds as u64))
 }
@@ -209,6 +217,9 @@ mod tests {
         assert_eq!(parse("5"), None);
         assert_eq!(parse("-5ms"), None);
         assert_eq!(parse("5 parsecs"), None);
+        for text in ["nanms", "infs", "1e400s", "999999999999h"] {
+            assert_eq!(parse(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -1,11 +1,17 @@
 //! [`Document`]: a scenario's file, whose values can be replaced by path before it is read.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use toml::{Table, Value};
 
+use super::check::Wrong;
 use super::scenario::{Arrivals, Scenario};
+
+/// Bytes of a scenario or a trace.
+const LONGEST_FILE: u64 = 64 << 20;
 
 /// A scenario's file.
 #[derive(Debug, Clone)]
@@ -55,10 +61,7 @@ impl Document {
     /// When it cannot be read, or says what no scenario says.
     pub fn read(path: &Path) -> Result<Self, ScenarioError> {
         let origin = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|error| ScenarioError::File {
-            path: origin.clone(),
-            detail: error.to_string(),
-        })?;
+        let text = read_text(path)?;
         let folder = path.parent().unwrap_or(Path::new(""));
         Self::parse(&text, &origin, folder)
     }
@@ -135,35 +138,35 @@ impl Document {
 
     /// An error at `path`.
     pub(super) fn lacks(&self, path: &str, detail: &str) -> ScenarioError {
+        self.wrong((path.to_owned(), detail.to_owned()))
+    }
+
+    /// What is wrong as an error.
+    pub(super) fn wrong(&self, (path, detail): Wrong) -> ScenarioError {
         ScenarioError::Value {
             origin: self.origin.clone(),
-            path: path.to_owned(),
-            detail: detail.to_owned(),
+            path,
+            detail,
         }
     }
 
     /// The scenario as it stands now, with its traces.
     ///
     /// # Errors
-    /// When a value makes no sense, or a trace cannot be read.
+    /// When a value makes no sense, a trace cannot be read, or it is too much work.
     pub fn scenario(&self) -> Result<Scenario, ScenarioError> {
         let read: Result<Scenario, toml::de::Error> = self.table.clone().try_into();
         let mut scenario = read.map_err(|error| ScenarioError::Syntax {
             origin: self.origin.clone(),
             detail: error.to_string().trim_end().replace('\n', " "),
         })?;
-        scenario
-            .check()
-            .map_err(|(path, detail)| ScenarioError::Value {
-                origin: self.origin.clone(),
-                path,
-                detail,
-            })?;
+        scenario.check().map_err(|wrong| self.wrong(wrong))?;
         for source in &mut scenario.source {
             if let Arrivals::Trace { file, times } = &mut source.arrivals {
                 *times = read_trace(&self.folder.join(file))?;
             }
         }
+        scenario.check_work().map_err(|wrong| self.wrong(wrong))?;
         Ok(scenario)
     }
 }
@@ -181,12 +184,24 @@ fn child<'a>(value: &'a mut Value, key: &str) -> Option<&'a mut Value> {
     }
 }
 
+fn read_text(path: &Path) -> Result<String, ScenarioError> {
+    let failed = |detail: String| ScenarioError::File {
+        path: path.display().to_string(),
+        detail,
+    };
+    let mut text = String::new();
+    File::open(path)
+        .and_then(|file| file.take(LONGEST_FILE + 1).read_to_string(&mut text))
+        .map_err(|error| failed(error.to_string()))?;
+    if text.len() as u64 > LONGEST_FILE {
+        return Err(failed(format!("is longer than {LONGEST_FILE} bytes")));
+    }
+    Ok(text)
+}
+
 fn read_trace(path: &Path) -> Result<Vec<Duration>, ScenarioError> {
     let origin = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|error| ScenarioError::File {
-        path: origin.clone(),
-        detail: error.to_string(),
-    })?;
+    let text = read_text(path)?;
     let mut times: Vec<Duration> = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let number = line.split('#').next().unwrap_or_default().trim();
@@ -258,7 +273,9 @@ mod tests {
                 .to_string()
         };
         assert!(told("model.b.prepare=1ms").contains("model.b.prepare"));
-        assert!(told("source.s.arrivals.poisson.rate=0").contains("source.s.arrivals.rate"));
+        assert!(
+            told("source.s.arrivals.poisson.rate=0").contains("source.s.arrivals.poisson.rate")
+        );
         assert!(told("source.s.model=z").contains("only a"));
         assert!(told("wrokers=3").contains("wrokers"));
         let wrong = LEAST.replace("prepare", "prepar");

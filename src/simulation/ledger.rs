@@ -9,10 +9,11 @@ use hdrhistogram::Histogram;
 
 use super::agenda::{Nanoseconds, seconds};
 use super::caller::Caller;
+use super::counts::{Counts, Ending, histogram};
 use super::device::{Device, Ran};
+use super::remarks::remark;
 use super::report::{
-    Batches, Breakdown, DeviceUse, Fairness, Moment, Offline, Percentiles, Refused, Report,
-    SourceReport, Tally,
+    Batches, Breakdown, DeviceUse, Fairness, Moment, Offline, Percentiles, Report, SourceReport,
 };
 use super::scenario::Scenario;
 use super::world::Request;
@@ -20,30 +21,12 @@ use super::world::Request;
 /// Points of the course of a run.
 const MOMENTS: u64 = 200;
 
-/// How a request ended for its caller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
-    Refused(Refusal),
-    Expired,
-    Lost,
-    Answered { in_time: bool },
-}
-
-/// Why a request was not let in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
-    Overloaded,
-    Infeasible,
-    NoInstance,
-}
-
 /// What is counted.
 #[derive(Debug)]
 pub(super) struct Ledger<'a> {
     scenario: &'a Scenario,
     from: Nanoseconds,
     to: Nanoseconds,
-    all: Counts,
     groups: Vec<Counts>,
     /// Of each source: its group, its answers, and what they cost.
     sources: Vec<(usize, u64, f64)>,
@@ -55,17 +38,9 @@ pub(super) struct Ledger<'a> {
     worked: Nanoseconds,
     cores: [f64; 2],
     moments: Vec<Moment>,
+    moment_length: Nanoseconds,
     moment: Current,
     in_line: i64,
-}
-
-#[derive(Debug)]
-struct Counts {
-    tally: Tally,
-    latency: Histogram<u64>,
-    /// Answers between the warm-up and the end, whenever they were asked for.
-    answers: u64,
-    answers_in_time: u64,
 }
 
 #[derive(Debug, Default)]
@@ -102,11 +77,11 @@ impl<'a> Ledger<'a> {
             name: device.name.clone(),
             ..Used::default()
         };
+        let to = scenario.duration.0.as_nanos() as Nanoseconds;
         Self {
             scenario,
             from: scenario.warm_up.0.as_nanos() as Nanoseconds,
-            to: scenario.duration.0.as_nanos() as Nanoseconds,
-            all: Counts::new(),
+            to,
             groups: scenario.source.iter().map(|_| Counts::new()).collect(),
             sources: callers
                 .iter()
@@ -120,6 +95,7 @@ impl<'a> Ledger<'a> {
             worked: 0,
             cores: [0.0; 2],
             moments: Vec::new(),
+            moment_length: (to / MOMENTS).max(1),
             moment: Current::default(),
             in_line: 0,
         }
@@ -133,7 +109,7 @@ impl<'a> Ledger<'a> {
         if now <= self.to {
             self.cores[1] = cores_busy;
         }
-        let length = (self.to / MOMENTS).max(1);
+        let length = self.moment_length;
         while self.moment.since + length <= now.min(self.to) {
             let end = self.moment.since + length;
             self.line(0, end);
@@ -146,9 +122,10 @@ impl<'a> Ledger<'a> {
 
     pub(super) fn offered(&mut self, group: usize, now: Nanoseconds) {
         self.moment.offered += 1;
+        let counts = &mut self.groups[group];
+        counts.sent += 1;
         if now >= self.from {
-            self.all.tally.offered += 1;
-            self.groups[group].tally.offered += 1;
+            counts.tally.offered += 1;
         }
     }
 
@@ -168,14 +145,14 @@ impl<'a> Ledger<'a> {
         if answered {
             self.moment.answered += 1;
             self.moment.in_time += u64::from(in_time);
-            self.moment.latencies.push(latency as u32);
+            let microseconds = u32::try_from(latency).unwrap_or(u32::MAX);
+            self.moment.latencies.push(microseconds);
         }
         let group = request.group;
         if answered && (self.from..=self.to).contains(&now) {
-            for counts in [&mut self.all, &mut self.groups[group]] {
-                counts.answers += 1;
-                counts.answers_in_time += u64::from(in_time);
-            }
+            let counts = &mut self.groups[group];
+            counts.answers += 1;
+            counts.answers_in_time += u64::from(in_time);
             let source = &mut self.sources[request.caller];
             source.1 += 1;
             source.2 += request.cost;
@@ -183,9 +160,7 @@ impl<'a> Ledger<'a> {
         if request.sent < self.from {
             return;
         }
-        for counts in [&mut self.all, &mut self.groups[group]] {
-            counts.take(ending, latency);
-        }
+        self.groups[group].take(ending, latency);
         if answered {
             let marks = [
                 request.sent,
@@ -223,7 +198,8 @@ impl<'a> Ledger<'a> {
         self.worked += self.to.min(now).saturating_sub(self.from.max(since));
     }
 
-    pub(super) fn report(mut self, events: u64) -> Report {
+    /// `events` happened, and of `told` the machine was told.
+    pub(super) fn report(mut self, events: u64, told: u64) -> Report {
         self.roll(self.to, self.cores[1]);
         let window = seconds(self.to - self.from);
         let scenario = self.scenario;
@@ -264,6 +240,10 @@ impl<'a> Ledger<'a> {
             let own = self.sources.iter().filter(|member| member.0 == group);
             source.cost_share = ratio(own.map(|member| member.2).sum(), cost);
         }
+        let mut all = Counts::new();
+        self.groups.iter().for_each(|counts| all += counts);
+        let remarks = scenario.source.iter().zip(&self.groups);
+        let remarks = remarks.filter_map(|(source, counts)| remark(scenario, source, counts));
         let [transport, line, prepare, batch_wait, run, finish] = &self.stages;
         Report {
             seed: scenario.seed,
@@ -279,8 +259,8 @@ impl<'a> Ledger<'a> {
                     per_second: scenario.offline(model),
                 })
                 .collect(),
-            tally: self.all.tally(window),
-            latency: Percentiles::of(&self.all.latency),
+            tally: all.tally(window),
+            latency: Percentiles::of(&all.latency),
             breakdown: Breakdown {
                 transport: Percentiles::of(transport),
                 line: Percentiles::of(line),
@@ -303,62 +283,12 @@ impl<'a> Ledger<'a> {
                 jain_answers: jain(self.sources.iter().map(|member| member.1 as f64)),
                 jain_cost: jain(self.sources.iter().map(|member| member.2)),
             },
+            remarks: remarks.collect(),
             sources,
             events,
+            told,
             course: self.moments,
         }
-    }
-}
-
-// === impl Counts ===
-
-impl Counts {
-    fn new() -> Self {
-        Self {
-            tally: Tally::default(),
-            latency: histogram(),
-            answers: 0,
-            answers_in_time: 0,
-        }
-    }
-
-    fn take(&mut self, ending: Ending, latency: u64) {
-        let tally = &mut self.tally;
-        match ending {
-            Ending::Refused(refusal) => {
-                let Refused {
-                    overloaded,
-                    infeasible,
-                    no_instance,
-                } = &mut tally.refused;
-                *match refusal {
-                    Refusal::Overloaded => overloaded,
-                    Refusal::Infeasible => infeasible,
-                    Refusal::NoInstance => no_instance,
-                } += 1;
-            }
-            Ending::Expired => tally.expired += 1,
-            Ending::Lost => tally.lost += 1,
-            Ending::Answered { in_time } => {
-                tally.answered += 1;
-                tally.in_time += u64::from(in_time);
-                self.latency.saturating_record(latency);
-            }
-        }
-    }
-
-    fn tally(&self, window: f64) -> Tally {
-        let mut tally = self.tally.clone();
-        let Refused {
-            overloaded,
-            infeasible,
-            no_instance,
-        } = tally.refused;
-        tally.admitted = tally.offered - overloaded - infeasible - no_instance;
-        tally.offered_per_s = tally.offered as f64 / window;
-        tally.throughput_per_s = self.answers as f64 / window;
-        tally.goodput_per_s = self.answers_in_time as f64 / window;
-        tally
     }
 }
 
@@ -382,11 +312,6 @@ impl Current {
             p99_ms: quantile(0.99),
         }
     }
-}
-
-/// Microseconds up to an hour, to a thousandth.
-fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 3_600_000_000, 3).expect("the bounds are sound")
 }
 
 /// Jain's index: 1 when all have the same, 1/n when one has all. 1 when there is nothing.

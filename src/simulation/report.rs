@@ -41,8 +41,12 @@ pub struct Report {
     pub fairness: Fairness,
     /// Each `[[source]]`.
     pub sources: Vec<SourceReport>,
+    /// What is odd about these numbers, such as a source that never sent.
+    pub remarks: Vec<String>,
     /// Events of the simulation.
     pub events: u64,
+    /// Events that the scheduler was told.
+    pub told: u64,
     /// How it went over time.
     pub course: Vec<Moment>,
 }

@@ -49,14 +49,14 @@ pub struct Scenario {
     pub plan: Option<Target>,
 }
 
-/// The door's bounds. Unset is none.
+/// The door's bounds.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Admission {
-    /// Requests that are not prepared yet.
+    /// Requests that are not prepared yet; as many as a server can be told to take when unset.
     #[serde(default)]
     pub max_requests: Option<usize>,
-    /// Likewise, of one source.
+    /// Likewise, of one source; none when unset.
     #[serde(default)]
     pub max_requests_per_source: Option<usize>,
 }
@@ -84,7 +84,7 @@ pub struct Model {
 #[serde(deny_unknown_fields)]
 pub struct Devices {
     /// How many.
-    #[serde(default = "one_device")]
+    #[serde(default = "one_of_it")]
     pub count: usize,
     /// The time of a run, by batch size: these sizes are the buckets.
     pub latency: BTreeMap<String, Span>,
@@ -142,10 +142,10 @@ pub struct Source {
     #[serde(default)]
     pub model: Option<String>,
     /// How many, each with a share of its own.
-    #[serde(default = "one_device")]
+    #[serde(default = "one_of_it")]
     pub count: usize,
     /// Streams of each, which its requests are dealt to in turn.
-    #[serde(default = "one_device")]
+    #[serde(default = "one_of_it")]
     pub streams: usize,
     /// How urgent.
     #[serde(default)]
@@ -158,6 +158,12 @@ pub struct Source {
     /// Core time to prepare their pictures, where it is not the model's.
     #[serde(default)]
     pub prepare: Option<Distribution>,
+    /// Inputs that are made of each of their pictures: the look at all of it, and its tiles.
+    #[serde(default = "one_of_it")]
+    pub tiles: usize,
+    /// Core time to make an input of a tile, where it is not that to prepare the picture.
+    #[serde(default)]
+    pub prepare_tile: Option<Distribution>,
     /// When they begin.
     #[serde(default = "nothing")]
     pub start: Span,
@@ -255,7 +261,7 @@ fn one() -> f64 {
     1.0
 }
 
-fn one_device() -> usize {
+fn one_of_it() -> usize {
     1
 }
 
@@ -293,111 +299,6 @@ impl Scenario {
             false => devices,
         }
     }
-
-    /// The first thing that makes no sense, by its path.
-    pub(super) fn check(&self) -> Result<(), (String, String)> {
-        let wrong = |path: &str, detail: &str| Err((path.to_owned(), detail.to_owned()));
-        if self.duration.0.is_zero() || self.warm_up >= self.duration {
-            return wrong(
-                "duration",
-                "must be longer than warm_up, and longer than nothing",
-            );
-        }
-        if self.workers == 0 {
-            return wrong("workers", "there is at least one worker");
-        }
-        if !(self.cores() > 0.0 && self.cores().is_finite()) {
-            return wrong("cores", "must be above 0");
-        }
-        if !(self.load > 0.0 && self.load.is_finite()) {
-            return wrong("load", "must be above 0");
-        }
-        if self.model.is_empty() || self.source.is_empty() {
-            return wrong("model", "there is at least one model and one source");
-        }
-        for (index, model) in self.model.iter().enumerate() {
-            let twins = self.model.iter().filter(|other| other.name == model.name);
-            if twins.count() > 1 {
-                return Err((
-                    format!("model.{index}.name"),
-                    "must differ from the others".to_owned(),
-                ));
-            }
-            model
-                .check()
-                .map_err(|(path, detail)| (format!("model.{}.{path}", model.name), detail))?;
-        }
-        for source in &self.source {
-            let named =
-                |(path, detail): (&str, String)| (format!("source.{}.{path}", source.name), detail);
-            source.check().map_err(named)?;
-            if self.model_index(source.model.as_deref()).is_none() {
-                return Err(named((
-                    "model",
-                    self.no_such_model(source.model.as_deref()),
-                )));
-            }
-        }
-        let mut lengths = self.sweep.values().map(Vec::len);
-        if let Some(first) = lengths.next()
-            && (first == 0 || lengths.any(|length| length != first))
-        {
-            return wrong(
-                "sweep",
-                "all its lists have the same length, and something in them",
-            );
-        }
-        if let Some(plan) = &self.plan {
-            if self.model_index(plan.model.as_deref()).is_none() {
-                return wrong("plan.model", &self.no_such_model(plan.model.as_deref()));
-            }
-            for (path, [least, most]) in [
-                ("plan.devices", plan.devices),
-                ("plan.workers", plan.workers),
-            ] {
-                if least == 0 || least > most {
-                    return wrong(path, "takes the least, at least 1, and the most");
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn no_such_model(&self, name: Option<&str>) -> String {
-        let names: Vec<&str> = self.model.iter().map(|model| model.name.as_str()).collect();
-        match name {
-            Some(name) => format!("there is no model {name}, only {}", names.join(", ")),
-            None => format!("which of {}?", names.join(", ")),
-        }
-    }
-}
-
-// === impl Model ===
-
-impl Model {
-    fn check(&self) -> Result<(), (String, String)> {
-        for (path, distribution) in [
-            ("prepare", &self.prepare),
-            ("postprocess", &self.postprocess),
-            ("transport", &self.transport),
-        ] {
-            if let Some(detail) = distribution.fault() {
-                return Err((path.to_owned(), detail.to_owned()));
-            }
-        }
-        if self.device.iter().all(|devices| devices.count == 0) {
-            return Err((
-                "device".to_owned(),
-                "there is at least one device".to_owned(),
-            ));
-        }
-        for (index, devices) in self.device.iter().enumerate() {
-            devices
-                .check()
-                .map_err(|(path, detail)| (format!("device.{index}.{path}"), detail))?;
-        }
-        Ok(())
-    }
 }
 
 // === impl Devices ===
@@ -414,93 +315,6 @@ impl Devices {
         let mut buckets: Vec<BatchBucket> = self.latency.iter().filter_map(read).collect();
         buckets.sort_by_key(|bucket| bucket.size);
         buckets
-    }
-
-    fn check(&self) -> Result<(), (&'static str, String)> {
-        let good = |(size, time): (&String, &Span)| {
-            size.parse::<usize>().is_ok_and(|size| size > 0) && !time.0.is_zero()
-        };
-        if self.latency.is_empty() || !self.latency.iter().all(good) {
-            let detail =
-                "takes batch sizes and times above 0, such as { 1 = \"6ms\", 8 = \"14ms\" }";
-            return Err(("latency", detail.to_owned()));
-        }
-        if !(0.0..=1.0).contains(&self.jitter) {
-            return Err(("jitter", "is between 0 and 1".to_owned()));
-        }
-        for fault in &self.fault {
-            if fault.device >= self.count {
-                return Err(("fault", format!("there is no device {}", fault.device)));
-            }
-            fault
-                .check()
-                .map_err(|detail| ("fault", detail.to_owned()))?;
-        }
-        Ok(())
-    }
-}
-
-// === impl Fault ===
-
-impl Fault {
-    fn check(&self) -> Result<(), &'static str> {
-        match (self.slow, self.hang.or(self.down)) {
-            (Some(slow), None) if slow > 0.0 && slow.is_finite() => {
-                match (self.from, self.to, self.up) {
-                    (Some(from), Some(to), None) if from < to => Ok(()),
-                    _ => Err("slow takes from and to, and nothing else"),
-                }
-            }
-            (None, Some(at)) if self.hang.is_none() || self.down.is_none() => {
-                match (self.from.or(self.to), self.up) {
-                    (Some(_), _) => Err("from and to belong to slow"),
-                    (None, Some(up)) if up <= at => Err("up comes after hang or down"),
-                    _ => Ok(()),
-                }
-            }
-            _ => Err("takes one of slow, a number above 0, hang and down"),
-        }
-    }
-}
-
-// === impl Source ===
-
-impl Source {
-    fn check(&self) -> Result<(), (&'static str, String)> {
-        if self.count == 0 || self.streams == 0 {
-            return Err((
-                "count",
-                "there is at least one source, and one stream of it".to_owned(),
-            ));
-        }
-        if self.deadline.is_some_and(|deadline| deadline.0.is_zero()) {
-            return Err(("deadline", "must be above 0".to_owned()));
-        }
-        if let Some(detail) = self.prepare.as_ref().and_then(Distribution::fault) {
-            return Err(("prepare", detail.to_owned()));
-        }
-        let (rate, jitter) = match &self.arrivals {
-            Arrivals::Poisson { rate } => (*rate, 0.0),
-            Arrivals::Burst { rate, on, .. } if !on.0.is_zero() => (*rate, 0.0),
-            Arrivals::Constant { rate, jitter } => (*rate, *jitter),
-            Arrivals::Closed { callers, think } if *callers > 0 && think.fault().is_none() => {
-                return Ok(());
-            }
-            Arrivals::Trace { .. } => return Ok(()),
-            Arrivals::Burst { .. } => {
-                return Err(("arrivals.burst.on", "must be above 0".to_owned()));
-            }
-            Arrivals::Closed { .. } => {
-                return Err(("arrivals.closed", "there is at least one caller".to_owned()));
-            }
-        };
-        if !(rate > 0.0 && rate.is_finite()) {
-            return Err(("arrivals.rate", "must be above 0".to_owned()));
-        }
-        if !(0.0..=1.0).contains(&jitter) {
-            return Err(("arrivals.jitter", "is between 0 and 1".to_owned()));
-        }
-        Ok(())
     }
 }
 

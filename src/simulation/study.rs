@@ -7,6 +7,7 @@ use super::document::{Document, ScenarioError};
 use super::report::Report;
 use super::scenario::Target;
 use super::simulate;
+use super::work::Work;
 
 /// A run of a study: what was set, and what came out.
 #[derive(Debug, Clone, Serialize)]
@@ -54,7 +55,7 @@ pub struct Tried {
 /// One run for each row of the scenario's `[sweep]`; one in all where there is none.
 ///
 /// # Errors
-/// When a path leads nowhere or a value makes no sense. Nothing has run then for the rows after it.
+/// When a path leads nowhere, a value makes no sense, or all rows together are too much work. Nothing has run then.
 pub fn sweep(document: &Document) -> Result<Vec<Row>, ScenarioError> {
     let scenario = document.scenario()?;
     let rows = scenario.sweep.values().map(Vec::len).next().unwrap_or(1);
@@ -65,10 +66,20 @@ pub fn sweep(document: &Document) -> Result<Vec<Row>, ScenarioError> {
             document.set(path, values[index].clone())?;
             set.push((path.clone(), plain(&values[index])));
         }
-        let report = simulate(&document.scenario()?);
+        Ok((set, document.scenario()?))
+    };
+    let mut work = Work::default();
+    for index in 0..rows {
+        let (_, scenario) = row(index)?;
+        work += Work::of(&scenario);
+    }
+    work.check("sweep").map_err(|wrong| document.wrong(wrong))?;
+    let run = |index: usize| {
+        let (set, scenario) = row(index)?;
+        let report = simulate(&scenario);
         Ok(Row { set, report })
     };
-    (0..rows).map(row).collect()
+    (0..rows).map(run).collect()
 }
 
 /// The fewest devices, and with them the fewest workers, that carry the scenario's load within its `[plan]`.
@@ -76,15 +87,14 @@ pub fn sweep(document: &Document) -> Result<Vec<Row>, ScenarioError> {
 /// More devices or workers are taken to do no worse, so that halving the range finds the smallest.
 ///
 /// # Errors
-/// When the scenario has no plan, or its devices cannot be counted.
+/// When the scenario has no plan, its devices cannot be counted, or all that may be tried is too much work.
 pub fn plan(document: &Document) -> Result<Plan, ScenarioError> {
     let scenario = document.scenario()?;
     let Some(target) = scenario.plan.clone() else {
         return Err(document.lacks("plan", "it has none; give it p99, devices and workers"));
     };
     let model = scenario.model_index(target.model.as_deref()).unwrap_or(0);
-    let mut tried: Vec<Tried> = Vec::new();
-    let mut enough = |host: Host| {
+    let of_host = |host: Host| {
         let mut document = document.clone();
         let count = |number: usize| Value::Integer(number as i64);
         document.set(
@@ -93,7 +103,19 @@ pub fn plan(document: &Document) -> Result<Plan, ScenarioError> {
         )?;
         document.set("workers", count(host.workers))?;
         document.set("cores", Value::Float(host.workers as f64))?;
-        let report = simulate(&document.scenario()?);
+        document.scenario()
+    };
+    let largest = of_host(Host {
+        devices: target.devices[1],
+        workers: target.workers[1],
+    })?;
+    Work::of(&largest)
+        .times(tries(target.devices) + tries(target.workers))
+        .check("plan")
+        .map_err(|wrong| document.wrong(wrong))?;
+    let mut tried: Vec<Tried> = Vec::new();
+    let mut enough = |host: Host| {
+        let report = simulate(&of_host(host)?);
         let enough = reaches(&target, &report);
         tried.push(Tried {
             host,
@@ -150,6 +172,11 @@ fn smallest<E>(
     Ok(Some(most))
 }
 
+/// What [`smallest`] tries at most: the largest, and one for every time that the range can be halved.
+fn tries([least, most]: [usize; 2]) -> usize {
+    1 + (usize::BITS - (most - least).leading_zeros()) as usize
+}
+
 fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -164,8 +191,13 @@ mod tests {
     #[test]
     fn the_smallest_that_is_enough_is_found() {
         for wanted in 3..=20 {
-            let found = smallest::<()>([3, 20], |number| Ok(number >= wanted));
+            let mut tried = 0;
+            let found = smallest::<()>([3, 20], |number| {
+                tried += 1;
+                Ok(number >= wanted)
+            });
             assert_eq!(found, Ok(Some(wanted)));
+            assert!(tried <= tries([3, 20]), "{tried}");
         }
         assert_eq!(smallest::<()>([3, 20], |_| Ok(false)), Ok(None));
     }

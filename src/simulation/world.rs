@@ -1,21 +1,24 @@
 //! [`World`]: the loop. What happens is told to the machine, and what the machine decides is done to the world.
 
+mod pieces;
+mod requests;
+mod runs;
+
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::agenda::{Agenda, Nanoseconds, seconds};
+use super::agenda::{Agenda, Nanoseconds};
 use super::caller::Caller;
 use super::cores::Cores;
+use super::counts::{Ending, Refusal};
 use super::device::{Change, Device, Flight};
-use super::ledger::{Ending, Ledger, Refusal};
+use super::ledger::Ledger;
 use super::pool::{Pool, Task, Thread};
 use super::random::Random;
 use super::report::Report;
-use super::scenario::{Distribution, Scenario};
-use crate::scheduling::{
-    Action, Arrival, Deadline, Event, InstanceKey, Kind, Machine, ModelKey, Outcome, Policy,
-    RequestId, Share, SourceKey, StreamKey,
-};
+use super::scenario::Scenario;
+use crate::scheduling::{Action, Event, Machine, Outcome, Policy, RequestId};
+pub(super) use requests::Request;
 
 /// How long to wait before a machine that asks to be woken in the past is woken again: such a machine has a fault,
 /// which shows in the number of events and not as a simulation that never ends.
@@ -23,7 +26,7 @@ const PATIENCE: Nanoseconds = 100_000;
 
 /// How long a caller that was refused waits, besides what it thinks, before it asks again: nobody who is told that
 /// there is no room asks again in the same instant.
-const AFTER_REFUSAL: Nanoseconds = 10_000_000;
+pub(super) const AFTER_REFUSAL: Nanoseconds = 10_000_000;
 
 /// Everything there is.
 pub(super) struct World<'a> {
@@ -51,8 +54,10 @@ pub(super) struct World<'a> {
     /// Requests that hold a permit, in all and of each source.
     permits: usize,
     permits_of: Vec<usize>,
-    cores_at: Option<Nanoseconds>,
+    /// When the machine wants to be woken.
     tick_at: Option<Nanoseconds>,
+    /// Events that the machine was told.
+    told: u64,
     ledger: Ledger<'a>,
 }
 
@@ -90,27 +95,6 @@ enum Job {
     },
 }
 
-/// A request from the caller's sending until the server has let go of it.
-#[derive(Debug, Clone)]
-pub(super) struct Request {
-    pub(super) id: RequestId,
-    pub(super) caller: usize,
-    pub(super) group: usize,
-    pub(super) sent: Nanoseconds,
-    pub(super) deadline: Option<Nanoseconds>,
-    pub(super) arrived: Nanoseconds,
-    pub(super) taken_up: Nanoseconds,
-    pub(super) ready: Nanoseconds,
-    pub(super) ran_from: Nanoseconds,
-    pub(super) ran_to: Nanoseconds,
-    /// Seconds of a worker and of a device that it took.
-    pub(super) cost: f64,
-    admitted: bool,
-    permit: bool,
-    /// The caller has its answer, or has gone.
-    over: bool,
-}
-
 // === impl World ===
 
 impl<'a> World<'a> {
@@ -141,8 +125,8 @@ impl<'a> World<'a> {
             vacant: Vec::new(),
             next_id: 0,
             permits: 0,
-            cores_at: None,
             tick_at: None,
+            told: 0,
         }
     }
 
@@ -162,7 +146,11 @@ impl<'a> World<'a> {
         }
         self.settle();
         let mut events = 0;
-        while let Some((at, happening)) = self.agenda.next() {
+        while let Some((at, happening)) = self.next() {
+            if at == Nanoseconds::MAX {
+                // What takes for ever has no end to wait for.
+                return self.ledger.report(events, self.told);
+            }
             events += 1;
             self.ledger.roll(at, self.cores.busy(at));
             self.now = at;
@@ -170,7 +158,22 @@ impl<'a> World<'a> {
             self.settle();
         }
         debug_assert_eq!(self.machine.pending(), 0, "nothing is left over");
-        self.ledger.report(events)
+        self.ledger.report(events, self.told)
+    }
+
+    /// What comes first. Of what comes at the same time, what was agreed on, then what the cores did, then the tick.
+    fn next(&mut self) -> Option<(Nanoseconds, Happening)> {
+        let agreed = self.agenda.next_at();
+        let cores = self.cores.next();
+        let earliest = [agreed, cores, self.tick_at].into_iter().flatten().min()?;
+        if agreed == Some(earliest) {
+            return self.agenda.next();
+        }
+        let happening = match cores == Some(earliest) {
+            true => Happening::Cores,
+            false => Happening::Tick,
+        };
+        Some((earliest, happening))
     }
 
     fn happen(&mut self, happening: Happening) {
@@ -181,9 +184,6 @@ impl<'a> World<'a> {
             }
             Happening::Asks(caller) => self.send(caller),
             Happening::Cores => {
-                if self.cores_at == Some(self.now) {
-                    self.cores_at = None;
-                }
                 while let Some(job) = self.cores.finished(self.now) {
                     self.done(job);
                 }
@@ -191,12 +191,7 @@ impl<'a> World<'a> {
             Happening::Ends { device, run } => self.end_run(device, run),
             Happening::GivesUp { request, id } => self.give_up(request, id),
             Happening::Changes { device, change } => self.change(device, change),
-            Happening::Tick => {
-                if self.tick_at == Some(self.now) {
-                    self.tick_at = None;
-                    self.inbox.push_back(Event::Tick);
-                }
-            }
+            Happening::Tick => self.inbox.push_back(Event::Tick),
         }
     }
 
@@ -205,6 +200,7 @@ impl<'a> World<'a> {
         let mut told = false;
         while let Some(event) = self.inbox.pop_front() {
             told = true;
+            self.told += 1;
             let now = self.instant(self.now);
             let mut actions = std::mem::take(&mut self.actions);
             self.machine.handle(event, now, &mut actions);
@@ -224,130 +220,19 @@ impl<'a> World<'a> {
                 self.now,
             );
         }
-        if let Some(at) = self.cores.next()
-            && self.cores_at != Some(at)
-        {
-            self.cores_at = Some(at);
-            self.agenda.put(at, Happening::Cores);
-        }
-        if told && let Some(tick) = self.machine.next_tick() {
-            let at = tick.saturating_duration_since(self.epoch).as_nanos() as Nanoseconds;
-            let at = if at > self.now {
-                at
-            } else {
-                self.now + PATIENCE
-            };
-            if self.tick_at.is_none_or(|waited| at < waited) {
-                self.tick_at = Some(at);
-                self.agenda.put(at, Happening::Tick);
-            }
+        if told {
+            self.tick_at = self.machine.next_tick().map(|tick| {
+                let at = tick.saturating_duration_since(self.epoch).as_nanos() as Nanoseconds;
+                match at > self.now {
+                    true => at,
+                    false => self.now + PATIENCE,
+                }
+            });
         }
     }
 
     fn instant(&self, at: Nanoseconds) -> Instant {
         self.epoch + Duration::from_nanos(at)
-    }
-
-    fn send_later(&mut self, caller: usize) {
-        if let Some(at) = self.callers[caller].next() {
-            self.agenda.put(at, Happening::Sends(caller));
-        }
-    }
-
-    fn ask_later(&mut self, caller: usize, pause: Nanoseconds) {
-        if let Some(at) = self.callers[caller].again(self.now + pause) {
-            self.agenda.put(at, Happening::Asks(caller));
-        }
-    }
-
-    fn send(&mut self, caller: usize) {
-        let Caller {
-            group,
-            source,
-            model,
-            ..
-        } = self.callers[caller];
-        let id = RequestId(self.next_id);
-        self.next_id += 1;
-        let deadline = source
-            .deadline
-            .map(|deadline| self.now + deadline.0.as_nanos() as Nanoseconds);
-        let request = Request {
-            id,
-            caller,
-            group,
-            sent: self.now,
-            deadline,
-            arrived: self.now,
-            taken_up: self.now,
-            ready: self.now,
-            ran_from: self.now,
-            ran_to: self.now,
-            cost: 0.0,
-            admitted: false,
-            permit: false,
-            over: false,
-        };
-        let place = match self.vacant.pop() {
-            Some(place) => {
-                self.requests[place] = request;
-                place
-            }
-            None => {
-                self.requests.push(request);
-                self.requests.len() - 1
-            }
-        };
-        self.ledger.offered(group, self.now);
-        let bounds = &self.scenario.admission;
-        let full = bounds.max_requests.is_some_and(|most| self.permits >= most)
-            || bounds
-                .max_requests_per_source
-                .is_some_and(|most| self.permits_of[caller] >= most);
-        if full {
-            self.over(place, Ending::Refused(Refusal::Overloaded));
-            self.vacant.push(place);
-            return;
-        }
-        self.requests[place].permit = true;
-        self.permits += 1;
-        self.permits_of[caller] += 1;
-        if let Some(deadline) = deadline {
-            self.agenda
-                .put(deadline, Happening::GivesUp { request: place, id });
-        }
-        let transport = self.scenario.model[model].transport.draw(&mut self.random);
-        match transport > 0.0 {
-            true => self.cores.start(transport, Job::Receives(place), self.now),
-            false => self.arrive(place),
-        }
-    }
-
-    fn arrive(&mut self, place: usize) {
-        let now = self.now;
-        let deadline = self.requests[place].deadline;
-        let deadline = deadline.map_or(Deadline::NEVER, |at| Deadline::at(self.instant(at)));
-        let request = &mut self.requests[place];
-        request.arrived = now;
-        let caller = &self.callers[request.caller];
-        let stream = match caller.source.streams {
-            1 => StreamKey::CALLS,
-            streams => StreamKey(1 + request.id.0 % streams as u64),
-        };
-        self.ledger.line(1, now);
-        self.inbox.push_back(Event::Arrived(Arrival {
-            id: request.id,
-            model: ModelKey(caller.model as u32),
-            share: Share {
-                source: SourceKey(request.caller as u64),
-                stream,
-            },
-            priority: caller.source.priority.into(),
-            kind: Kind::Call,
-            deadline,
-            pieces: None,
-            payload: place,
-        }));
     }
 
     fn act(&mut self, action: Action<usize, usize>) {
@@ -375,6 +260,7 @@ impl<'a> World<'a> {
             }
             Action::DropWaiting(place, outcome) => {
                 self.ledger.line(-1, self.now);
+                self.part_prepared(self.picture(place));
                 let admitted = self.requests[place].admitted;
                 self.let_go(
                     place,
@@ -389,81 +275,22 @@ impl<'a> World<'a> {
         }
     }
 
-    fn begin_run(&mut self, device: usize) {
-        let Some((run, takes)) = self.devices[device].begin(self.now) else {
-            return;
-        };
-        for place in self.devices[device].running() {
-            self.requests[*place].ran_from = self.now;
-        }
-        match self.devices[device].spec.shares_cores {
-            true => self.cores.start(takes, Job::Runs { device, run }, self.now),
-            false => {
-                let at = self.now + super::agenda::nanoseconds(takes);
-                self.agenda.put(at, Happening::Ends { device, run });
-            }
-        }
-    }
-
-    fn end_run(&mut self, device: usize, run: u64) {
-        let Some(ran) = self.devices[device].end(run) else {
-            return;
-        };
-        self.ledger.ran(device, &ran, self.now);
-        if let Some(instance) = self.devices[device].key {
-            let took = Some(Duration::from_nanos(self.now - ran.started));
-            self.inbox
-                .push_back(Event::BatchFinished { instance, took });
-        }
-        self.begin_run(device);
-        let each = seconds(self.now - ran.started) / ran.flight.requests.len() as f64;
-        let model = &self.scenario.model[self.devices[device].model];
-        let nothing_to_finish = model.postprocess == Distribution::NOTHING;
-        for place in ran.flight.requests {
-            self.requests[place].ran_to = self.now;
-            self.requests[place].cost += each;
-            match nothing_to_finish {
-                true => self.answer(place),
-                false => self.pool.put(Task::Finish(place)),
-            }
-        }
-    }
-
-    fn change(&mut self, device: usize, change: Change) {
-        match change {
-            Change::Hangs => self.devices[device].hangs = true,
-            Change::Goes => {
-                if let Some(instance) = self.devices[device].key {
-                    let places = self.devices[device].go();
-                    let named = |place: usize| (self.requests[place].id, place);
-                    let returned = places.into_iter().map(named).collect();
-                    self.inbox
-                        .push_back(Event::InstanceDown { instance, returned });
-                }
-            }
-            Change::ComesBack => {
-                self.change(device, Change::Goes);
-                let key = InstanceKey(self.instances.len() as u32);
-                self.instances.push(device);
-                let placement = self.devices[device].come_up(key, self.scenario);
-                self.inbox.push_back(Event::InstanceUp(key, placement));
-            }
-        }
-    }
-
     /// Core seconds of a task.
     fn work(&mut self, task: Task) -> f64 {
         let random = &mut self.random;
         let (Task::Prepare(place) | Task::Finish(place)) = task;
         let caller = &self.callers[self.requests[place].caller];
         let model = &self.scenario.model[caller.model];
+        let picture = self.requests[place].picture;
         match task {
             Task::Prepare(_) => {
-                let own = caller.source.prepare.as_ref();
+                let source = caller.source;
+                let piece = picture.and(source.prepare_tile.as_ref());
+                let own = piece.or(source.prepare.as_ref());
                 own.unwrap_or(&model.prepare).draw(random)
             }
             // Nobody waits any more.
-            Task::Finish(place) if self.requests[place].over => 0.0,
+            Task::Finish(_) if self.requests[picture.unwrap_or(place)].over => 0.0,
             Task::Finish(_) => model.postprocess.draw(random),
         }
     }
@@ -485,66 +312,10 @@ impl<'a> World<'a> {
                 self.ledger.worked(since, self.now);
                 let took = self.now - since;
                 match task {
-                    Task::Prepare(place) => {
-                        self.give_back_permit(place);
-                        let request = &mut self.requests[place];
-                        request.ready = self.now;
-                        request.cost += seconds(took);
-                        self.inbox.push_back(Event::Prepared {
-                            id: request.id,
-                            payload: place,
-                            pieces: Vec::new(),
-                            took: Duration::from_nanos(took),
-                        });
-                    }
+                    Task::Prepare(place) => self.prepared(place, took),
                     Task::Finish(place) => self.answer(place),
                 }
             }
-        }
-    }
-
-    fn answer(&mut self, place: usize) {
-        // A caller who has given up is over already; the very instant of the deadline is in time for him.
-        let late = |at| at < self.now;
-        let in_time = !self.requests[place].deadline.is_some_and(late);
-        self.let_go(place, Ending::Answered { in_time });
-    }
-
-    fn give_up(&mut self, place: usize, id: RequestId) {
-        let request = &self.requests[place];
-        if request.id != id || request.over {
-            return;
-        }
-        self.over(place, Ending::Expired);
-        self.inbox.push_back(Event::Abandoned(id));
-    }
-
-    fn give_back_permit(&mut self, place: usize) {
-        let request = &mut self.requests[place];
-        if std::mem::take(&mut request.permit) {
-            self.permits -= 1;
-            self.permits_of[request.caller] -= 1;
-        }
-    }
-
-    /// The server has done with a request.
-    fn let_go(&mut self, place: usize, ending: Ending) {
-        self.give_back_permit(place);
-        if !self.requests[place].over {
-            self.over(place, ending);
-        }
-        self.vacant.push(place);
-    }
-
-    /// Its caller knows how a request ended.
-    fn over(&mut self, place: usize, ending: Ending) {
-        let request = &mut self.requests[place];
-        request.over = true;
-        let caller = request.caller;
-        self.ledger.ended(&self.requests[place], ending, self.now);
-        if self.callers[caller].waiting_callers().is_some() {
-            let refused = !matches!(ending, Ending::Answered { .. });
-            self.ask_later(caller, if refused { AFTER_REFUSAL } else { 0 });
         }
     }
 }

@@ -227,15 +227,195 @@ fn the_command_prints_text_or_json_and_says_what_is_wrong() {
     let bursts = bursts.to_str().unwrap();
     let text = detectd(&[bursts]);
     assert!(text.status.success());
-    assert!(
-        String::from_utf8(text.stdout)
-            .unwrap()
-            .contains("times as fast")
-    );
+    assert!(String::from_utf8_lossy(&text.stdout).contains("\nanswered "));
+    assert!(String::from_utf8_lossy(&text.stderr).contains("times as fast"));
     let json = detectd(&[bursts, "--json", "-", "--set", "duration=1s"]);
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!(json["duration_s"], 1.0);
     let wrong = detectd(&[bursts, "--set", "source.service.deadlin=1s"]);
     assert!(!wrong.status.success());
     assert!(String::from_utf8(wrong.stderr).unwrap().contains("deadlin"));
+}
+
+#[test]
+fn nothing_happens_but_what_the_scheduler_has_to_know() {
+    let report = run("ssd300", &["duration=3s", "warm_up=0s"]);
+    assert!(report.events <= report.told, "{}", report.events);
+    // Arrived, prepared, and a run of some 30 pictures finished.
+    let each = report.told as f64 / report.tally.offered as f64;
+    assert!((2.0..2.2).contains(&each), "{each}");
+    // However long the cores are busy at a stretch.
+    let long = run(
+        "ssd300",
+        &[
+            "source.callers.arrivals.poisson.rate=20000",
+            "duration=1s",
+            "warm_up=0s",
+            "model.ssd300.prepare=40h",
+        ],
+    );
+    assert!(long.events < 3 * long.tally.offered, "{}", long.events);
+}
+
+#[test]
+fn the_command_prints_the_same_for_the_same_seed() {
+    let (bursts, flood) = (path("bursts"), path("flood"));
+    let (bursts, flood) = (bursts.to_str().unwrap(), flood.to_str().unwrap());
+    let sweep = ["--set", "sweep={ load = [0.5, 1.0] }"];
+    let plan = ["--plan", "--set"];
+    let target = "plan={ p99 = \"1s\", max_refused = 0.5, devices = [1, 2], workers = [1, 2] }";
+    for arguments in [
+        vec![bursts],
+        [&[bursts][..], &sweep].concat(),
+        [&[bursts][..], &plan, &[target]].concat(),
+        vec![flood, "--set", "duration=6s"],
+    ] {
+        let first = detectd(&arguments);
+        assert!(first.status.success(), "{arguments:?}: {first:?}");
+        assert!(!first.stdout.is_empty());
+        assert_eq!(first.stdout, detectd(&arguments).stdout, "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_source_that_never_sends_is_remarked_upon() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("empty.trace"), "# nothing yet\n").unwrap();
+    let sources = [
+        (
+            "rare",
+            "",
+            "poisson = { rate = 1e-6 }",
+            "were to be expected",
+        ),
+        (
+            "late",
+            "start = \"9s\"",
+            "constant = { rate = 9 }",
+            "begin at 9 s",
+        ),
+        (
+            "silent",
+            "",
+            "trace = { file = \"empty.trace\" }",
+            "its trace",
+        ),
+        (
+            "slow",
+            "",
+            "closed = { callers = 1, think = \"9s\" }",
+            "its callers",
+        ),
+        (
+            "early",
+            "stop = \"900ms\"",
+            "constant = { rate = 9 }",
+            "after warm_up",
+        ),
+        ("steady", "", "constant = { rate = 9 }", ""),
+    ];
+    let mut text = std::fs::read_to_string(path("bursts")).unwrap();
+    text.truncate(text.find("[[source]]").unwrap());
+    for (name, more, arrivals, _) in sources {
+        text += &format!("[[source]]\nname = \"{name}\"\n{more}\narrivals = {{ {arrivals} }}\n");
+    }
+    let file = folder.path().join("quiet.toml");
+    std::fs::write(&file, text).unwrap();
+    let run = |more: &[&str]| {
+        let set = ["--set", "duration=3s", "--set", "warm_up=1s"];
+        let file = [file.to_str().unwrap()];
+        let out = detectd(&[&file[..], &set, more].concat());
+        assert!(out.status.success(), "{out:?}");
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let text = run(&[]);
+    let json: serde_json::Value = serde_json::from_str(&run(&["--json", "-"])).unwrap();
+    let remarks = json["remarks"].as_array().unwrap();
+    assert_eq!(remarks.len(), sources.len() - 1, "{remarks:?}");
+    for ((name, _, _, why), remark) in sources.iter().zip(remarks) {
+        let remark = remark.as_str().unwrap();
+        assert!(remark.contains(name) && remark.contains(why), "{remark}");
+        assert!(text.contains(&format!("remark: {remark}\n")), "{text}");
+    }
+}
+
+#[test]
+fn the_command_refuses_what_would_never_end() {
+    let ssd300 = path("ssd300");
+    let ssd300 = ssd300.to_str().unwrap();
+    for (set, field) in [
+        ("source.0.arrivals.poisson.rate=1e12", "rate"),
+        ("load=1e5", "source.callers.arrivals"),
+        ("source.0.count=100000000", "count"),
+        ("model.0.device.0.count=1000000", "count"),
+        ("plan.max_refused=nan", "max_refused"),
+    ] {
+        let refused = detectd(&[ssd300, "--set", set]);
+        assert!(!refused.status.success(), "{set}");
+        let told = String::from_utf8(refused.stderr).unwrap();
+        assert!(told.contains(field) && told.lines().count() == 1, "{told}");
+    }
+}
+
+#[test]
+fn pictures_in_tiles_are_answered_once_and_their_tiles_fill_batches() {
+    let tiled = ["source.callers.arrivals.poisson.rate=120", "duration=6s"];
+    let of_seven = [
+        "source.callers.tiles=7",
+        "source.callers.prepare_tile=0.5ms",
+    ];
+    let whole = run("ssd300", &tiled);
+    let cut = run("ssd300", &[&tiled[..], &of_seven].concat());
+    assert!(cut.tally.offered > 0);
+    assert_eq!(cut.tally.answered, cut.tally.offered);
+    assert_eq!(cut.tally.offered, whole.tally.offered);
+    // Those that are on their way when the warm-up and the run end are counted on one side only.
+    let (pictures, inputs) = (cut.devices.iter().map(|device| device.pictures), 7);
+    let (pictures, all) = (pictures.sum::<u64>(), inputs * cut.tally.answered);
+    assert!(pictures.abs_diff(all) <= all / 20, "{pictures} {all}");
+    assert!(cut.batches.mean_size > 1.5 * whole.batches.mean_size);
+    // Six tiles of 0.5 ms after one picture of 1.5 ms.
+    let ratio = cut.workers_utilisation / whole.workers_utilisation;
+    assert!((2.9..3.1).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn a_picture_in_tiles_that_is_late_or_lost_ends_once() {
+    let tiled = ["source.callers.tiles=5", "load=0.6"];
+    let late = run(
+        "overload",
+        &[&tiled[..], &["duration=6s", "sweep={}"]].concat(),
+    );
+    assert!(late.tally.refused.total() > 0);
+    assert!(late.tally.kept() >= 0.95, "{:?}", late.tally);
+    // Two of three devices go twice, with pieces of all pictures in hand; the third has most of the pieces still to run,
+    // and leaves them.
+    let twice = |device: u8| {
+        format!(
+            "{{ device = {device}, down = \"300ms\", up = \"301ms\" }}, \
+             {{ device = {device}, down = \"304ms\", up = \"400ms\" }}"
+        )
+    };
+    let faults = [twice(0), twice(1)].join(", ");
+    let lost = run(
+        "hang",
+        &[
+            "duration=3s",
+            "warm_up=0s",
+            "source.callers.tiles=800",
+            "source.callers.deadline=20s",
+            "source.callers.stop=250ms",
+            "source.callers.arrivals={ constant = { rate = 4 } }",
+            "model.quick.device.0.count=3",
+            &format!("model.quick.device.0.fault=[{faults}]"),
+        ],
+    );
+    assert!(lost.tally.lost > 0, "{:?}", lost.tally);
+    let pieces: u64 = lost.devices.iter().map(|device| device.pictures).sum();
+    let most = 800 * lost.tally.answered + 400 * lost.tally.lost;
+    assert!(pieces < most, "{pieces} {most}");
+    // Room is given back: with room for eight, pictures go on being let in to the end.
+    let few = ["admission.max_requests=8", "duration=6s", "sweep={}"];
+    let few = run("overload", &[&tiled[..], &few].concat());
+    assert!(mean(&few.course, 5.0, 6.0) > 0.5 * mean(&few.course, 1.0, 5.0));
 }

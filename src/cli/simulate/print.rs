@@ -1,5 +1,7 @@
 //! Reports, sweeps and plans as text.
 
+use std::collections::BTreeSet;
+
 use crate::simulation::report::{Percentiles, Report, Tally};
 use crate::simulation::{Plan, Row};
 
@@ -109,8 +111,17 @@ pub(super) fn report(report: &Report) -> Vec<String> {
         "Jain of all sources: answers {:.4}, cost {:.4}; longest wait {:.1} ms",
         report.fairness.jain_answers, report.fairness.jain_cost, report.longest_wait_ms
     ));
-    lines.push(String::new());
+    lines.extend(remarks([report]));
     lines
+}
+
+/// What is odd, each remark once.
+fn remarks<'a>(reports: impl IntoIterator<Item = &'a Report>) -> impl Iterator<Item = String> {
+    let all: BTreeSet<&String> = reports
+        .into_iter()
+        .flat_map(|report| &report.remarks)
+        .collect();
+    all.into_iter().map(|remark| format!("remark: {remark}"))
 }
 
 /// A sweep.
@@ -124,7 +135,7 @@ pub(super) fn rows(rows: &[Row]) -> Vec<String> {
             .collect();
         lines.push(format!("{}  {}", short(&row.report), set.join(" ")));
     }
-    lines.push(String::new());
+    lines.extend(remarks(rows.iter().map(|row| &row.report)));
     lines
 }
 
@@ -140,6 +151,7 @@ pub(super) fn plan(plan: &Plan) -> Vec<String> {
             short(&tried.report)
         ));
     }
+    lines.extend(remarks(plan.tried.iter().map(|tried| &tried.report)));
     lines.push(String::new());
     let target = format!(
         "p99 {} ms with at most {} % failed",
@@ -196,7 +208,7 @@ fn columns(percentiles: &Percentiles) -> String {
         max_ms,
     } = percentiles;
     [mean_ms, p50_ms, p90_ms, p95_ms, p99_ms, p999_ms, max_ms]
-        .map(|ms| format!("{ms:>9.2}"))
+        .map(|ms| format!(" {ms:>8.2}"))
         .concat()
 }
 
