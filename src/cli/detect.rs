@@ -1,6 +1,7 @@
 //! `detectd detect`: a client. Sends photos, prints the boxes, draws them.
 
 mod print;
+mod refusal;
 mod stream;
 
 use std::path::{Path, PathBuf};
@@ -8,14 +9,13 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
-use tonic_types::StatusExt;
 
 use super::{Exit, terminal};
 use crate::grpc::pb;
 use crate::grpc::pb::detection_service_client::DetectionServiceClient;
 use print::{as_json, as_text, draw, drawing};
+use refusal::Refusal;
 use stream::StreamFlags;
 
 /// Sends photos to a server, prints the boxes and draws them.
@@ -43,10 +43,10 @@ pub(super) struct Detect {
     /// Write each photo with its boxes into this folder.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Print one JSON object a photo.
+    /// Print one JSON object a photo. With --stream also of those that were dropped or failed, with why.
     #[arg(long)]
     json: bool,
-    /// How long to wait for each answer, in seconds.
+    /// How long to wait for each answer, in seconds; on a stream, from the one before, while a frame has none.
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
     timeout: f64,
     #[command(flatten)]
@@ -115,9 +115,9 @@ impl Detect {
         request.set_timeout(timeout);
         let response = match client.detect(request).await {
             Ok(response) => response.into_inner(),
-            Err(status) => bail!(refusal(&status)),
+            Err(status) => bail!(Refusal::from(&status).to_string()),
         };
-        self.show(photo, &encoded, &response)
+        self.show(photo, None, &encoded, &response)
     }
 
     fn options(&self) -> pb::DetectOptions {
@@ -131,11 +131,12 @@ impl Detect {
     fn show(
         &self,
         photo: &Path,
+        frame_id: Option<u64>,
         encoded: &[u8],
         response: &pb::DetectResponse,
     ) -> anyhow::Result<()> {
         match self.json {
-            true => terminal::say(&as_json(photo, response).to_string()),
+            true => terminal::say(&as_json(photo, frame_id, response).to_string()),
             false => as_text(photo, response)
                 .iter()
                 .for_each(|line| terminal::say(line)),
@@ -147,13 +148,6 @@ impl Detect {
         }
         Ok(())
     }
-}
-
-/// Code, reason and text of a status.
-fn refusal(status: &Status) -> String {
-    let details = status.get_error_details();
-    let reason = details.error_info().map_or("", |info| info.reason.as_str());
-    format!("{:?} {reason}: {}", status.code(), status.message())
 }
 
 async fn connect(addr: &str, timeout: Duration) -> anyhow::Result<DetectionServiceClient<Channel>> {

@@ -11,6 +11,7 @@ mod architecture;
 mod batching;
 mod cases;
 mod command_line;
+mod command_stream;
 mod detect;
 mod documents;
 mod doors;

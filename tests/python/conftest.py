@@ -48,9 +48,9 @@ def quiet_minute(request, tmp_path_factory):
 def start_server(tmp_path_factory):
     """`start_server(names, source=..., arguments=...)` gives a context manager: see `server.running`."""
 
-    def start(names, source=FIXTURES, arguments=(), ready=True):
+    def start(names, source=FIXTURES, arguments=(), ready=True, port=0):
         models = server.lay_out(names, source, tmp_path_factory.mktemp("models"))
-        return server.running(models, *arguments, ready=ready)
+        return server.running(models, *arguments, ready=ready, port=port)
 
     return start
 

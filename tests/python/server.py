@@ -99,13 +99,14 @@ def await_serving(channel: grpc.Channel, service: str = "", timeout: float = REA
 
 
 @contextlib.contextmanager
-def running(models: Path, *arguments: str, ready: bool = True) -> Iterator[Server]:
+def running(models: Path, *arguments: str, ready: bool = True, port: int = 0) -> Iterator[Server]:
     """Runs a server over the repository `models`; on leaving it must end by itself, with exit code 0.
 
-    `arguments` follow `detectd serve`. With `ready` false it is yielded as soon as it is bound.
+    `arguments` follow `detectd serve`. With `ready` false it is yielded as soon as it is bound. `port` is
+    the gRPC door's; 0 is any that is free.
     """
     assert BINARY.is_file(), f"{BINARY} is missing: build it (cargo build) or set DETECTD_BIN"
-    command = [BINARY, "serve", "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"]
+    command = [BINARY, "serve", "--grpc-addr", f"127.0.0.1:{port}", "--http-addr", "127.0.0.1:0"]
     process = subprocess.Popen(
         [*map(str, command), "--models", str(models), *arguments],
         stdin=subprocess.DEVNULL,

@@ -45,7 +45,11 @@ pub(super) fn as_text(photo: &Path, response: &pb::DetectResponse) -> Vec<String
     lines
 }
 
-pub(super) fn as_json(photo: &Path, response: &pb::DetectResponse) -> serde_json::Value {
+pub(super) fn as_json(
+    photo: &Path,
+    frame_id: Option<u64>,
+    response: &pb::DetectResponse,
+) -> serde_json::Value {
     let size = response.image_size.unwrap_or_default();
     let model = response.model.clone().unwrap_or_default();
     let timings = response.timings.clone().unwrap_or_default();
@@ -63,8 +67,8 @@ pub(super) fn as_json(photo: &Path, response: &pb::DetectResponse) -> serde_json
             })
         })
         .collect();
-    json!({
-        "photo": photo.display().to_string(),
+    let mut object = json!({
+        "file": photo.display().to_string(),
         "image_size": {"width": size.width, "height": size.height},
         "model": {"name": model.name, "version": model.version},
         "total_detections": response.total_detections,
@@ -80,7 +84,21 @@ pub(super) fn as_json(photo: &Path, response: &pb::DetectResponse) -> serde_json
         "batch_size": timings.batch_size,
         "tiles": timings.tiles,
         "device": timings.device,
-    })
+    });
+    if let Some(id) = frame_id {
+        object["frame_id"] = id.into();
+    }
+    object
+}
+
+/// The line of a frame without detections.
+pub(super) fn frame_json(
+    frame_id: u64,
+    file: &Path,
+    what: &str,
+    why: &serde_json::Value,
+) -> String {
+    json!({"frame_id": frame_id, "file": file.display().to_string(), what: why}).to_string()
 }
 
 /// A file for a photo's drawing that is not there yet: neither the photo itself nor another's drawing is ever

@@ -1,35 +1,32 @@
-//! `detectd detect --stream`: photos as the frames of one stream.
+//! `detectd detect --stream`: photos as the frames of one stream, or of several if one breaks off.
 
-use std::cmp::Ordering;
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+mod call;
+mod folder;
+mod tally;
+
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
+use humantime_serde::re::humantime::parse_duration;
+use serde_json::json;
 use tonic::transport::Channel;
-use tonic::{Code, Status};
 
-use super::{Detect, Exit, refusal, terminal};
+use super::print::frame_json;
+use super::{Detect, Exit, Refusal, terminal};
 use crate::grpc::pb;
-use crate::grpc::pb::detect_stream_request::Payload as Sent;
-use crate::grpc::pb::detect_stream_response::Payload as Told;
 use crate::grpc::pb::detection_service_client::DetectionServiceClient;
 use crate::grpc::pb::frame_result::Outcome;
+use call::End;
+use folder::frames;
+use tally::{Frames, Tally};
 
-/// Frames that are read from disk before the server takes them: one while another is sent.
-const READ_AHEAD: usize = 2;
+/// Between two tries to open a stream: a server that restarts needs a moment.
+const PAUSE: Duration = Duration::from_millis(500);
 
-/// How often a stream is opened anew after a server went away, without an answer in between.
-const MAX_TRIES: usize = 5;
-
-/// Between two tries: a server that restarts needs a moment.
-const PAUSE: Duration = Duration::from_secs(1);
-
-/// What is looked for in folders.
-const EXTENSIONS: [&str; 6] = ["jpg", "jpeg", "png", "webp", "gif", "bmp"];
+/// Fewer frames than one in so long are a slip.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
 /// How photos are streamed.
 #[derive(Debug, Args)]
@@ -44,7 +41,7 @@ pub(super) struct StreamFlags {
     #[arg(long, value_name = "FRAMES", default_value_t = 0, requires = "stream")]
     max_in_flight: u32,
     /// Drop frames that have waited for longer, like 200ms.
-    #[arg(long, value_name = "DURATION", value_parser = humantime_serde::re::humantime::parse_duration, requires = "stream")]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, requires = "stream")]
     max_frame_age: Option<Duration>,
     /// Send so many frames a second, as a camera would; as fast as they are taken when unset.
     #[arg(long, value_name = "FRAMES", requires = "stream")]
@@ -52,6 +49,10 @@ pub(super) struct StreamFlags {
     /// Follow objects from frame to frame.
     #[arg(long, requires = "stream")]
     track: bool,
+    /// When the stream breaks off, go on with the first frame that has no answer: open another, again and again for so
+    /// long without an answer, then give up. 0s gives up at once.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "30s", requires = "stream")]
+    retry_for: Duration,
 }
 
 /// See [`pb::FramePolicy`].
@@ -61,120 +62,44 @@ enum Policy {
     Latest,
 }
 
-/// What has become of the frames so far.
-#[derive(Debug, Default)]
-struct Tally {
-    answered: usize,
-    dropped: BTreeMap<&'static str, usize>,
-    failed: usize,
-}
-
-/// How one stream ended.
-enum End {
-    /// Everything is answered.
-    Done,
-    /// The server goes away: go on with this frame.
-    GoOn(usize),
+/// Photos on their way through streams.
+struct Run<'a> {
+    detect: &'a Detect,
+    config: pb::StreamConfig,
+    timeout: Duration,
+    interval: Duration,
+    frames: Frames,
+    tally: Tally,
+    /// Answers of every kind.
+    answers: usize,
 }
 
 // === impl Detect ===
 
 impl Detect {
-    /// Streams the photos, over several streams if servers go away.
     pub(super) async fn stream_all(
         &self,
-        mut client: DetectionServiceClient<Channel>,
+        client: DetectionServiceClient<Channel>,
         timeout: Duration,
     ) -> anyhow::Result<Exit> {
-        let photos = frames(&self.photos)?;
-        let interval = match self.stream.fps {
-            None => Duration::ZERO,
-            Some(fps) => Duration::try_from_secs_f64(1.0 / fps).context("--fps")?,
+        let mut run = Run {
+            detect: self,
+            config: self.config()?,
+            timeout,
+            interval: self.stream.fps.map_or(Ok(Duration::ZERO), interval)?,
+            frames: Frames::new(frames(&self.photos)?),
+            tally: Tally::default(),
+            answers: 0,
         };
-        let (mut tally, began) = (Tally::default(), Instant::now());
-        let (mut next, mut tries) = (0, 0);
-        while next < photos.len() {
-            let mut answered = 0;
-            let stream = self.stream_once(
-                &mut client,
-                &photos,
-                next,
-                interval,
-                timeout,
-                &mut tally,
-                &mut answered,
-            );
-            match stream.await? {
-                End::Done => break,
-                End::GoOn(at) => {
-                    tries = if answered > 0 { 0 } else { tries + 1 };
-                    if tries > MAX_TRIES {
-                        bail!("the server goes away again and again");
-                    }
-                    next = at;
-                    terminal::complain(&format!("the server goes away; going on with frame {at}"));
-                    tokio::time::sleep(PAUSE).await;
-                }
-            }
-        }
-        terminal::say_unless(self.json, &tally.line(began.elapsed()));
-        Ok(match tally.failed {
+        let began = Instant::now();
+        let outcome = run.go_through(client).await;
+        let line = run.tally.line(run.frames.left(), began.elapsed());
+        terminal::say_unless(self.json, &line);
+        outcome?;
+        Ok(match run.tally.failed {
             0 => Exit::Success,
             _ => Exit::Failure,
         })
-    }
-
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "a step of the loop above, and of no other"
-    )]
-    async fn stream_once(
-        &self,
-        client: &mut DetectionServiceClient<Channel>,
-        photos: &[PathBuf],
-        first: usize,
-        interval: Duration,
-        timeout: Duration,
-        tally: &mut Tally,
-        answered: &mut usize,
-    ) -> anyhow::Result<End> {
-        let (sender, messages) = mpsc::channel(READ_AHEAD);
-        let config = self.config()?;
-        let feed = feed(sender, config, photos.to_vec(), first, interval);
-        // Ends when the stream does: nobody takes its messages then.
-        let feeding = tokio::spawn(feed);
-        let mut answers = match client.detect_stream(ReceiverStream::new(messages)).await {
-            Ok(answers) => answers.into_inner(),
-            Err(status) if is_away(&status) => return Ok(End::GoOn(first)),
-            Err(status) => bail!(refusal(&status)),
-        };
-        let mut next = first;
-        let mut draining = false;
-        loop {
-            let message = match tokio::time::timeout(timeout, answers.message()).await {
-                Err(_) => bail!("no answer within {} s", timeout.as_secs_f64()),
-                Ok(Err(status)) if is_away(&status) => return Ok(End::GoOn(next)),
-                Ok(Err(status)) => bail!(refusal(&status)),
-                Ok(Ok(None)) if draining => return Ok(End::GoOn(next)),
-                Ok(Ok(None)) => break,
-                Ok(Ok(Some(message))) => message,
-            };
-            match message.payload {
-                Some(Told::Result(result)) => {
-                    *answered += 1;
-                    let at = usize::try_from(result.frame_id).unwrap_or(usize::MAX);
-                    next = at.saturating_add(1);
-                    let photo = photos
-                        .get(at)
-                        .context("an answer to a frame that was not sent")?;
-                    self.take(photo, result, tally)?;
-                }
-                Some(Told::Draining(_)) => draining = true,
-                Some(Told::Started(_) | Told::Heartbeat(_)) | None => {}
-            }
-        }
-        tally.failed += feeding.await.context("the sender broke")?;
-        Ok(End::Done)
     }
 
     fn config(&self) -> anyhow::Result<pb::StreamConfig> {
@@ -194,178 +119,97 @@ impl Detect {
         });
         Ok(config)
     }
+}
 
-    fn take(&self, photo: &Path, result: pb::FrameResult, tally: &mut Tally) -> anyhow::Result<()> {
+// === impl Run ===
+
+impl Run<'_> {
+    /// Opens stream after stream until every frame is done with.
+    async fn go_through(
+        &mut self,
+        mut client: DetectionServiceClient<Channel>,
+    ) -> anyhow::Result<()> {
+        let mut lost = None;
+        loop {
+            let before = self.answers;
+            let End::BrokeOff(cause) = self.stream_once(&mut client).await? else {
+                return Ok(());
+            };
+            self.frames.take_back();
+            if self.answers > before {
+                lost = None;
+            }
+            let first = lost.is_none();
+            let retry_for = self.detect.stream.retry_for;
+            if lost.get_or_insert_with(Instant::now).elapsed() >= retry_for {
+                bail!("no answer for {} s: {cause}", retry_for.as_secs_f64());
+            }
+            if first {
+                // Without a pause: another server may be there already.
+                let next = self.frames.first().unwrap_or(Path::new("")).display();
+                terminal::complain(&format!("{cause}; going on with {next}"));
+            } else {
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+
+    fn answer(&mut self, result: pb::FrameResult) -> anyhow::Result<()> {
+        let (id, json) = (result.frame_id, self.detect.json);
+        let file = self.frames.answered(id);
+        let file = file.with_context(|| format!("an answer to frame {id}, out of turn"))?;
+        self.answers += 1;
         match result.outcome {
             Some(Outcome::Detections(response)) => {
-                tally.answered += 1;
-                let encoded = match &self.out {
-                    Some(_) => std::fs::read(photo).context("cannot read it again")?,
+                self.tally.answered += 1;
+                let encoded = match &self.detect.out {
+                    Some(_) => std::fs::read(file).context("cannot read it again")?,
                     None => Vec::new(),
                 };
-                self.show(photo, &encoded, &response)?;
+                self.detect.show(file, Some(id), &encoded, &response)?;
             }
             Some(Outcome::Dropped(dropped)) => {
-                let reason = match dropped.reason() {
-                    pb::DropReason::Superseded => "superseded",
-                    pb::DropReason::TooOld => "too old",
-                    pb::DropReason::Overloaded => "overloaded",
-                    pb::DropReason::Unspecified => "for no reason",
+                let (reason, text) = match dropped.reason() {
+                    pb::DropReason::Superseded => ("SUPERSEDED", "superseded"),
+                    pb::DropReason::TooOld => ("TOO_OLD", "too old"),
+                    pb::DropReason::Overloaded => ("OVERLOADED", "overloaded"),
+                    pb::DropReason::Unspecified => ("UNSPECIFIED", "for no reason"),
                 };
-                *tally.dropped.entry(reason).or_default() += 1;
-                terminal::say_unless(
-                    self.json,
-                    &format!("{}  dropped: {reason}", photo.display()),
-                );
+                *self.tally.dropped.entry(text).or_default() += 1;
+                terminal::say(&match json {
+                    true => frame_json(id, file, "dropped", &json!(reason)),
+                    false => format!("{}  dropped: {text}", file.display()),
+                });
             }
             Some(Outcome::Error(error)) => {
-                tally.failed += 1;
-                let code = Code::from(error.code);
-                terminal::complain(&format!("{}: {code:?}: {}", photo.display(), error.message));
+                self.tally.failed += 1;
+                let refusal = Refusal::from(&error);
+                if json {
+                    terminal::say(&frame_json(id, file, "error", &refusal.as_json()));
+                }
+                terminal::complain(&format!("{}: {refusal}", file.display()));
             }
-            None => bail!("{}: an answer that says nothing", photo.display()),
+            None => bail!("{}: an answer that says nothing", file.display()),
         }
         Ok(())
     }
-}
 
-/// Whether another server, or the same one later, may take what this one did not.
-fn is_away(status: &Status) -> bool {
-    status.code() == Code::Unavailable
-}
-
-/// Sends the config and the frames from `first` on. Answers how many could not be read.
-async fn feed(
-    sender: mpsc::Sender<pb::DetectStreamRequest>,
-    config: pb::StreamConfig,
-    photos: Vec<PathBuf>,
-    first: usize,
-    interval: Duration,
-) -> usize {
-    let message = |payload| pb::DetectStreamRequest {
-        payload: Some(payload),
-    };
-    if sender.send(message(Sent::Config(config))).await.is_err() {
-        return 0;
-    }
-    let began = tokio::time::Instant::now();
-    let mut failed = 0;
-    for (count, (id, photo)) in (0u32..).zip((0u64..).zip(&photos).skip(first)) {
-        tokio::time::sleep_until(began + interval * count).await;
-        let encoded = match std::fs::read(photo) {
-            Ok(encoded) => encoded,
-            Err(error) => {
-                failed += 1;
-                terminal::complain(&format!("{}: cannot read it: {error}", photo.display()));
-                continue;
-            }
-        };
-        let frame = pb::Frame {
-            frame_id: id,
-            image: Some(pb::Image {
-                source: Some(pb::image::Source::Encoded(encoded.into())),
-            }),
-            ..Default::default()
-        };
-        if sender.send(message(Sent::Frame(frame))).await.is_err() {
-            break; // the stream has ended
+    /// A file that is no frame of any stream.
+    fn unread(&mut self, id: u64, file: &Path, error: &std::io::Error) {
+        self.tally.failed += 1;
+        let text = format!("cannot read it: {error}");
+        if self.detect.json {
+            let error = json!({"code": null, "reason": null, "message": &text});
+            terminal::say(&frame_json(id, file, "error", &error));
         }
-    }
-    failed
-}
-
-/// The files, and what is in the folders in the order of their names, numbers by what they are.
-fn frames(given: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
-    let mut frames = Vec::new();
-    for path in given {
-        if !path.is_dir() {
-            frames.push(path.clone());
-            continue;
-        }
-        let entries = std::fs::read_dir(path)
-            .and_then(Iterator::collect::<std::io::Result<Vec<_>>>)
-            .with_context(|| format!("cannot read {}", path.display()))?;
-        let mut photos: Vec<PathBuf> = entries
-            .into_iter()
-            .map(|entry| entry.path())
-            .filter(|path| is_photo(path))
-            .collect();
-        if photos.is_empty() {
-            bail!("there is no photo in {}", path.display());
-        }
-        photos.sort_by(|a, b| by_number(&a.to_string_lossy(), &b.to_string_lossy()));
-        frames.append(&mut photos);
-    }
-    Ok(frames)
-}
-
-fn is_photo(path: &Path) -> bool {
-    let extension = path.extension().unwrap_or_default().to_string_lossy();
-    EXTENSIONS.contains(&extension.to_lowercase().as_str())
-}
-
-/// frame-2 before frame-10.
-fn by_number(a: &str, b: &str) -> Ordering {
-    let key = |text: &str| {
-        let mut parts: Vec<(u64, String)> = Vec::new();
-        let mut rest = text;
-        while !rest.is_empty() {
-            let end = rest
-                .find(|c: char| c.is_ascii_digit())
-                .unwrap_or(rest.len());
-            let (word, tail) = rest.split_at(end);
-            let end = tail
-                .find(|c: char| !c.is_ascii_digit())
-                .unwrap_or(tail.len());
-            let (digits, tail) = tail.split_at(end);
-            parts.push((0, word.to_owned()));
-            parts.push((digits.parse().unwrap_or(u64::MAX), digits.to_owned()));
-            rest = tail;
-        }
-        parts
-    };
-    key(a).cmp(&key(b)).then_with(|| a.cmp(b))
-}
-
-// === impl Tally ===
-
-impl Tally {
-    fn line(&self, took: Duration) -> String {
-        let dropped: usize = self.dropped.values().sum();
-        let frames = self.answered + dropped + self.failed;
-        let rate = frames as f64 / took.as_secs_f64();
-        let mut line = format!("{frames} frames  {} answered", self.answered);
-        for (reason, count) in &self.dropped {
-            line.push_str(&format!("  {count} {reason}"));
-        }
-        if self.failed > 0 {
-            line.push_str(&format!("  {} failed", self.failed));
-        }
-        line.push_str(&format!("  {rate:.1} frames/s"));
-        line
+        terminal::complain(&format!("{}: {text}", file.display()));
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn frames_of_a_folder_come_in_the_order_of_their_numbers() {
-        let folder = tempfile::tempdir().unwrap();
-        for name in ["f10.jpg", "f9.JPG", "f1.png", "notes.txt", "f010.jpg"] {
-            std::fs::write(folder.path().join(name), b"").unwrap();
-        }
-        let found = frames(&[folder.path().to_owned(), PathBuf::from("last.txt")]).unwrap();
-        let names: Vec<_> = found
-            .iter()
-            .map(|path| path.file_name().unwrap().to_str().unwrap())
-            .collect();
-        assert_eq!(
-            names,
-            ["f1.png", "f9.JPG", "f010.jpg", "f10.jpg", "last.txt"]
-        );
-        let empty = tempfile::tempdir().unwrap();
-        assert!(frames(&[empty.path().to_owned()]).is_err());
+fn interval(fps: f64) -> anyhow::Result<Duration> {
+    let interval = Duration::try_from_secs_f64(1.0 / fps).context("--fps")?;
+    match interval > LONGEST_INTERVAL {
+        true => bail!("--fps {fps} is less than a frame a day"),
+        false => Ok(interval),
     }
 }
