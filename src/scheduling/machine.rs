@@ -201,13 +201,14 @@ impl<W, R> Machine<W, R> {
     pub fn next_tick(&self) -> Option<Instant> {
         let deadline = self.deadlines.first().map(|(instant, _)| *instant);
         let delayed = self.models.values().filter_map(|model| {
+            let oldest = model.shelf.oldest_ready_at()?;
             let live = model.instances.iter();
             let live = live.filter_map(|key| self.instances.get(key));
             let delay = live
                 .filter(|instance| instance.is_free())
                 .map(|instance| instance.max_queue_delay)
                 .min()?;
-            Some(model.shelf.oldest_ready_at()? + delay)
+            Some(oldest + delay)
         });
         let hangs = self.instances.values().filter_map(Instance::hangs_at);
         deadline.into_iter().chain(delayed).chain(hangs).min()

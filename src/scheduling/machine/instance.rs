@@ -20,6 +20,8 @@ pub(super) struct Instance {
     watchdog: Duration,
     /// Batches in its hands, the one that runs first.
     flights: VecDeque<Flight>,
+    /// When the batch that runs has taken too long, by what its like took when it began.
+    hangs_at: Option<Instant>,
     /// Given up; only its report that it is gone is still to come.
     ejected: bool,
 }
@@ -45,6 +47,7 @@ impl Instance {
             pipelined: placement.pipelined,
             watchdog: placement.watchdog,
             flights: VecDeque::new(),
+            hangs_at: None,
             ejected: false,
         })
     }
@@ -61,6 +64,9 @@ impl Instance {
 
     pub(super) fn start(&mut self, flight: Flight) {
         self.flights.push_back(flight);
+        if self.flights.len() == 1 {
+            self.watch();
+        }
     }
 
     /// The batch that ran is out of its hands; the next one, if there is one, runs from now on.
@@ -69,20 +75,29 @@ impl Instance {
         if let Some(next) = self.flights.front_mut() {
             next.started = now;
         }
+        self.watch();
         finished
     }
 
-    /// When it is to be given up, unless it finishes before.
+    /// When it is to be given up, unless it finishes before. Asked on every event.
     pub(super) fn hangs_at(&self) -> Option<Instant> {
-        let flight = self.flights.front().filter(|_| !self.ejected)?;
-        let patience = HANGS * self.buckets.expected(flight.bucket);
-        let patience = Duration::try_from_secs_f64(patience).unwrap_or(Duration::MAX);
-        flight.started.checked_add(patience.max(self.watchdog))
+        self.hangs_at
+    }
+
+    /// The batch that runs, if there is one, has just begun.
+    fn watch(&mut self) {
+        let front = self.flights.front().filter(|_| !self.ejected);
+        self.hangs_at = front.and_then(|flight| {
+            let patience = HANGS * self.buckets.expected(flight.bucket);
+            let patience = Duration::try_from_secs_f64(patience).unwrap_or(Duration::MAX);
+            flight.started.checked_add(patience.max(self.watchdog))
+        });
     }
 
     /// From now on it gets nothing.
     pub(super) fn eject(&mut self) {
         self.ejected = true;
+        self.hangs_at = None;
     }
 
     pub(super) fn is_ejected(&self) -> bool {
