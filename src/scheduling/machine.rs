@@ -68,7 +68,8 @@ pub struct Machine<W, R> {
     idle_workers: usize,
     line: Line<W>,
     models: BTreeMap<ModelKey, Model<R>>,
-    instances: BTreeMap<InstanceKey, Instance>,
+    /// Which model each instance runs.
+    runs: BTreeMap<InstanceKey, ModelKey>,
     /// Every request that waits, is prepared, is ready or runs.
     tracked: HashMap<RequestId, Tracked>,
     /// The deadlines of those that wait or are ready.
@@ -84,7 +85,7 @@ pub struct Machine<W, R> {
 #[derive(Debug)]
 struct Model<R> {
     shelf: Shelf<R>,
-    instances: BTreeSet<InstanceKey>,
+    instances: BTreeMap<InstanceKey, Instance>,
     /// What a CPU worker takes to prepare anything, in seconds.
     prepare_cost: Estimate,
     /// What it takes for each job.
@@ -149,7 +150,7 @@ impl<W, R> Machine<W, R> {
             idle_workers: policy.workers,
             line: Line::new(),
             models: BTreeMap::new(),
-            instances: BTreeMap::new(),
+            runs: BTreeMap::new(),
             tracked: HashMap::new(),
             deadlines: BTreeSet::new(),
             prepare_costs: LruCache::new(MAX_SOURCES),
@@ -202,15 +203,18 @@ impl<W, R> Machine<W, R> {
         let deadline = self.deadlines.first().map(|(instant, _)| *instant);
         let delayed = self.models.values().filter_map(|model| {
             let oldest = model.shelf.oldest_ready_at()?;
-            let live = model.instances.iter();
-            let live = live.filter_map(|key| self.instances.get(key));
+            let live = model.instances.values();
             let delay = live
                 .filter(|instance| instance.is_free())
                 .map(|instance| instance.max_queue_delay)
                 .min()?;
             Some(oldest + delay)
         });
-        let hangs = self.instances.values().filter_map(Instance::hangs_at);
+        let live = self
+            .models
+            .values()
+            .flat_map(|model| model.instances.values());
+        let hangs = live.filter_map(Instance::hangs_at);
         deadline.into_iter().chain(delayed).chain(hangs).min()
     }
 

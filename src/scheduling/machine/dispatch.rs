@@ -1,6 +1,5 @@
 //! Which pictures run next, together, where: the policy of batches. Looks at the state and changes nothing.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::instance::Instance;
@@ -17,30 +16,20 @@ pub(super) struct Choice {
 }
 
 /// Whether the shelf has a slot: it holds one next batch for each instance, of the size it is best at.
-pub(super) fn has_room<R>(model: &Model<R>, instances: &BTreeMap<InstanceKey, Instance>) -> bool {
-    let live = model.instances.iter().filter_map(|key| instances.get(key));
+pub(super) fn has_room<R>(model: &Model<R>) -> bool {
+    let live = model.instances.values();
     let live = live.filter(|instance| !instance.is_ejected());
     let capacity: usize = live.map(|instance| instance.buckets.preferred()).sum();
     model.shelf.taken() < capacity
 }
 
 /// The next batch of a model. `None` when nothing is to run now.
-pub(super) fn choose_batch<R>(
-    model: &Model<R>,
-    instances: &BTreeMap<InstanceKey, Instance>,
-    now: Instant,
-) -> Option<Choice> {
+pub(super) fn choose_batch<R>(model: &Model<R>, now: Instant) -> Option<Choice> {
     let ready = model.shelf.len();
     if ready == 0 {
         return None;
     }
-    let live = || {
-        model
-            .instances
-            .iter()
-            .filter_map(|key| Some((*key, instances.get(key)?)))
-    };
-
+    let live = || model.instances.iter();
     let free = live().filter(|(_, instance)| instance.is_free()).count();
     if free > 0 {
         // Divided among those that are free, so that none takes all while its neighbour idles.
@@ -50,7 +39,7 @@ pub(super) fn choose_batch<R>(
         let (key, instance, bucket) = options
             .map(|(key, instance)| {
                 let bucket = instance.buckets.most_in_time(&left);
-                (key, instance, bucket)
+                (*key, instance, bucket)
             })
             .min_by(|(a_key, a, a_bucket), (b_key, b, b_bucket)| {
                 let cost = |instance: &Instance, bucket| instance.buckets.expected(bucket);
@@ -75,7 +64,7 @@ pub(super) fn choose_batch<R>(
     let busy = live().filter(|(_, instance)| instance.takes_another());
     let full = busy.filter(|(_, instance)| ready >= instance.buckets.preferred());
     let (key, instance, busy_for) = full
-        .map(|(key, instance)| (key, instance, instance.busy_for(now)))
+        .map(|(key, instance)| (*key, instance, instance.busy_for(now)))
         .min_by(|(_, _, a), (_, _, b)| a.total_cmp(b))?;
     let size = instance.buckets.preferred();
     // What would be late behind the batch that runs gets a smaller one, once the instance is free.

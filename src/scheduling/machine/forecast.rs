@@ -76,10 +76,7 @@ impl<W, R> Machine<W, R> {
 
     /// Seconds a picture of `model`, when all its instances run full batches.
     fn device_seconds(&self, model: &Model<R>) -> f64 {
-        let live = model
-            .instances
-            .iter()
-            .filter_map(|key| self.instances.get(key));
+        let live = model.instances.values();
         let rate: f64 = live.map(|instance| 1.0 / instance.buckets.each()).sum();
         if rate > 0.0 { 1.0 / rate } else { 0.0 }
     }
@@ -89,12 +86,11 @@ impl<W, R> Machine<W, R> {
     /// Batches run whole: who is in the same one does not have to be waited for. They are full, and the next goes to
     /// the instance that is free first; instances of a model are taken for alike.
     pub(super) fn device_start(&self, model: &Model<R>, ahead: f64, now: Instant) -> f64 {
-        let live = model.instances.iter();
-        let live: Vec<_> = live.filter_map(|key| self.instances.get(key)).collect();
-        let Some(first) = live.first() else {
+        let Some((_, first)) = model.instances.first_key_value() else {
             return 0.0;
         };
-        let mut free: Vec<f64> = live.iter().map(|instance| instance.busy_for(now)).collect();
+        let live = model.instances.values();
+        let mut free: Vec<f64> = live.map(|instance| instance.busy_for(now)).collect();
         let size = first.buckets.preferred();
         let batches = (ahead / size as f64) as usize;
         let (rounds, nth) = (batches / free.len(), batches % free.len());
@@ -143,14 +139,13 @@ impl<W, R> Machine<W, R> {
     pub(super) fn forecast_alone(&self, place: Place, expected: Expected) -> Option<Forecast> {
         let model = self.models.get(&place.model)?;
         let pictures = 1 + expected.pieces;
-        let live = model.instances.iter();
-        let live: Vec<_> = live.filter_map(|key| self.instances.get(key)).collect();
-        let first = &live.first()?.buckets;
+        let live = &model.instances;
+        let first = &live.first_key_value()?.1.buckets;
         let batches = expected.pieces / first.preferred();
         let rounds = batches / live.len();
         let device = rounds as f64 * first.expected(first.preferred());
         let cpu = expected.cost.cpu + expected.to_come.cpu / self.workers.max(1) as f64;
-        let runs = live.iter().map(|instance| {
+        let runs = live.values().map(|instance| {
             let buckets = &instance.buckets;
             buckets.at_most(buckets.cheapest(pictures))
         });
@@ -191,12 +186,6 @@ impl<W, R> Machine<W, R> {
         let own_device = own
             .device
             .max(self.line.own_ahead(place, expected.total()).device / part);
-        let live = || {
-            model
-                .instances
-                .iter()
-                .filter_map(|key| self.instances.get(key))
-        };
         let each = self.device_seconds(model);
         let in_line = stretch * own_device / each.max(f64::MIN_POSITIVE);
         // Before the last of its pieces run the others.
@@ -206,7 +195,8 @@ impl<W, R> Machine<W, R> {
             + expected.cost.cpu
             + expected.to_come.cpu / self.workers.max(1) as f64;
         let waiting = model.shelf.taken() + self.line.requests(place.model) + 1 + expected.pieces;
-        let run = live()
+        let live = model.instances.values();
+        let run = live
             .map(|instance| {
                 let buckets = &instance.buckets;
                 buckets.at_most(buckets.cheapest(waiting))

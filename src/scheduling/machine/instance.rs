@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::scheduling::bucket::Buckets;
-use crate::scheduling::event::{ModelKey, Placement, RequestId};
+use crate::scheduling::event::{Placement, RequestId};
 
 /// A run that takes this many times what its like take is not slow any more. Neighbours and throttled devices
 /// make runs several times longer; nothing that still works makes them twenty times longer.
@@ -13,7 +13,6 @@ const HANGS: f64 = 20.0;
 /// A live instance.
 #[derive(Debug)]
 pub(super) struct Instance {
-    pub(super) model: ModelKey,
     pub(super) buckets: Buckets,
     pub(super) max_queue_delay: Duration,
     pipelined: bool,
@@ -41,7 +40,6 @@ impl Instance {
     /// `None` when there is no bucket.
     pub(super) fn new(placement: Placement) -> Option<Self> {
         Some(Self {
-            model: placement.model,
             buckets: Buckets::new(placement.buckets)?,
             max_queue_delay: placement.max_queue_delay,
             pipelined: placement.pipelined,

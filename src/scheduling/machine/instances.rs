@@ -1,6 +1,6 @@
 //! The instances' side: batches out and back, and what becomes of those that an instance was lost with.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use super::dispatch::choose_batch;
@@ -12,27 +12,27 @@ use crate::scheduling::shelf::Shelf;
 
 impl<W, R> Machine<W, R> {
     pub(super) fn instance_up(&mut self, key: InstanceKey, placement: Placement) {
-        let model = placement.model;
+        let of = placement.model;
         let Some(instance) = Instance::new(placement) else {
             debug_assert!(false, "an instance has at least one bucket");
             return;
         };
-        let model = self.models.entry(model).or_insert_with(|| Model {
+        let model = self.models.entry(of).or_insert_with(|| Model {
             shelf: Shelf::new(),
-            instances: BTreeSet::new(),
+            instances: BTreeMap::new(),
             prepare_cost: Estimate::UNKNOWN,
             job_costs: HashMap::new(),
             margins: HashMap::new(),
         });
-        model.instances.insert(key);
-        self.instances.insert(key, instance);
+        model.instances.insert(key, instance);
+        self.runs.insert(key, of);
     }
 
     /// Hands ready pictures to instances until there are none of either.
     pub(super) fn dispatch(&mut self, now: Instant, actions: &mut Vec<Action<W, R>>) {
         for model in self.models.values_mut() {
-            while let Some(choice) = choose_batch(model, &self.instances, now) {
-                let Some(instance) = self.instances.get_mut(&choice.instance) else {
+            while let Some(choice) = choose_batch(model, now) {
+                let Some(instance) = model.instances.get_mut(&choice.instance) else {
                     break;
                 };
                 let mut batch = Vec::with_capacity(choice.count);
@@ -73,7 +73,12 @@ impl<W, R> Machine<W, R> {
         took: Option<Duration>,
         now: Instant,
     ) {
-        let Some(instance) = self.instances.get_mut(&key) else {
+        let of = self.runs.get(&key);
+        let Some(model) = of.and_then(|of| self.models.get_mut(of)) else {
+            return;
+        };
+        let peers = model.instances.len().max(1);
+        let Some(instance) = model.instances.get_mut(&key) else {
             return;
         };
         let Some(flight) = instance.finish(now) else {
@@ -83,8 +88,6 @@ impl<W, R> Machine<W, R> {
         if let Some(took) = took {
             instance.buckets.observe(flight.bucket, took);
         }
-        let peers = self.models.get(&instance.model);
-        let peers = peers.map_or(1, |model| model.instances.len().max(1));
         let elapsed = now.saturating_duration_since(flight.started).as_secs_f64();
         let each = took.unwrap_or(elapsed) / (flight.requests.len() * peers) as f64;
         for id in flight.requests {
@@ -100,7 +103,8 @@ impl<W, R> Machine<W, R> {
 
     /// Gives up the instances that hang.
     pub(super) fn eject(&mut self, now: Instant, actions: &mut Vec<Action<W, R>>) {
-        for (key, instance) in &mut self.instances {
+        let models = self.models.values_mut();
+        for (key, instance) in models.flat_map(|model| &mut model.instances) {
             if instance.hangs_at().is_some_and(|at| at <= now) {
                 instance.eject();
                 actions.push(Action::Eject(*key));
@@ -115,14 +119,14 @@ impl<W, R> Machine<W, R> {
         now: Instant,
         actions: &mut Vec<Action<W, R>>,
     ) {
-        let Some(instance) = self.instances.remove(&key) else {
+        let known = self.runs.remove(&key).and_then(|of| {
+            let model = self.models.get_mut(&of)?;
+            Some((of, model.instances.remove(&key)?))
+        });
+        let Some((key_of_model, instance)) = known else {
             debug_assert!(returned.is_empty(), "what is not known holds nothing");
             return;
         };
-        let key_of_model = instance.model;
-        if let Some(model) = self.models.get_mut(&key_of_model) {
-            model.instances.remove(&key);
-        }
         let mut in_hand: HashMap<RequestId, Tracked> = instance
             .into_requests()
             .filter_map(|id| Some((id, self.tracked.remove(&id)?)))

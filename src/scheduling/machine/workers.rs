@@ -58,10 +58,7 @@ impl<W, R> Machine<W, R> {
     /// Whose turn it is among those whose model's shelf has room; a picture that is to be cut must be one that may be
     /// opened besides.
     fn next_in_line(&self) -> Option<Next> {
-        let with_room = self
-            .models
-            .iter()
-            .filter(|(_, model)| has_room(model, &self.instances));
+        let with_room = self.models.iter().filter(|(_, model)| has_room(model));
         let lanes = with_room.flat_map(|(model, _)| {
             let jobs = [Job::Picture, Job::Piece, Job::Cut];
             jobs.map(|job| Lane { model: *model, job })
@@ -92,10 +89,7 @@ impl<W, R> Machine<W, R> {
         };
         let taken = model.shelf.taken();
         let together = taken + self.line.requests(place.model);
-        let live = model
-            .instances
-            .iter()
-            .filter_map(|key| self.instances.get(key));
+        let live = model.instances.values();
         let run = live
             .map(|instance| {
                 let size = instance.buckets.cheapest(together);

@@ -152,10 +152,10 @@ impl World {
     fn check_shelf(&self, model: u32) {
         let live = self.devices.iter();
         let live = live.filter(|device| device.model == model && !device.ejected);
-        let machine = &self.script.machine;
-        let instances = live.map(|device| &machine.instances[&InstanceKey(device.key)]);
+        let model = &self.script.machine.models[&ModelKey(model)];
+        let instances = live.map(|device| &model.instances[&InstanceKey(device.key)]);
         let slots: usize = instances.map(|instance| instance.buckets.preferred()).sum();
-        let taken = machine.models[&ModelKey(model)].shelf.taken();
+        let taken = model.shelf.taken();
         assert!(taken <= slots, "{taken} on a shelf of {slots}");
     }
 
@@ -507,7 +507,7 @@ impl World {
                     && (request.job != Job::Cut || self.may_open(request.priority))
             });
             assert!(
-                !(waiting && machine.idle_workers > 0 && has_room(model, &machine.instances)),
+                !(waiting && machine.idle_workers > 0 && has_room(model)),
                 "a worker idles beside an eligible request"
             );
         }
