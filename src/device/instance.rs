@@ -53,6 +53,8 @@ pub struct Loaded {
     pub signature: Signature,
     /// The batch sizes it runs and what each costs.
     pub buckets: Vec<BatchBucket>,
+    /// Why there are no others, where the network does not take all that its card allows.
+    pub limit: Option<String>,
 }
 
 /// How a picture's run went.

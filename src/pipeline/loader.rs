@@ -221,6 +221,13 @@ impl Loader {
                 "the card asks for no instance".to_owned(),
             ));
         };
+        if let Some(limit) = &first.loaded.limit {
+            tracing::warn!(model = %entry.name, "{limit}");
+            detail = match detail.is_empty() {
+                true => limit.clone(),
+                false => format!("{detail}; {limit}"),
+            };
+        }
         let key = ModelKey(self.next_key.fetch_add(1, Ordering::Relaxed));
         let reference = ModelRef {
             name: entry.name.to_string(),

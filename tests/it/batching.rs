@@ -86,3 +86,35 @@ async fn photos_through_a_real_detector_are_never_mixed_up() {
     let sizes = each_gets_its_own(&server, callers, 50).await;
     println!("pictures in batches of each size: {sizes:?}");
 }
+
+/// Sixteen callers of a model whose batch is not what its card asks for; the sizes that ran, and what is said of it.
+async fn limited(model: &str) -> (BTreeMap<u32, usize>, String) {
+    let server = Server::start(&[model]).await;
+    let pictures = (0..16u8)
+        .map(|n| flat_png([n % 4 * 80, n / 4 * 80, 0], 16))
+        .collect();
+    let sizes = each_gets_its_own(&server, pictures, 100).await;
+    let listed = server.client().list_models(pb::ListModelsRequest {}).await;
+    let detail = listed.unwrap().into_inner().models[0].state_detail.clone();
+    (sizes, detail)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_network_that_only_says_that_it_takes_batches_is_run_singly_and_that_is_told() {
+    let (sizes, detail) = limited("fake-dynamic").await;
+    assert_eq!(sizes.keys().collect::<Vec<_>>(), [&1]);
+    assert!(
+        detail.contains("the network takes no batch of 2"),
+        "{detail}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fixed_batch_is_filled_up_and_everybody_gets_his_own() {
+    let (sizes, detail) = limited("fixed-4").await;
+    assert!(sizes.keys().all(|size| *size <= 4), "{sizes:?}");
+    assert!(
+        detail.contains("the network's batch is fixed at 4"),
+        "{detail}"
+    );
+}

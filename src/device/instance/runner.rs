@@ -124,14 +124,15 @@ impl<C: Send + 'static, R: Reports<C>> Runner<R, C> {
     fn load(&self, factory: &dyn EngineFactory) -> Result<(Box<dyn Engine>, Loaded), EngineError> {
         guard(|| {
             let mut engine = factory.build(self.config.device, self.config.threads)?;
-            let buckets = warm_up(
+            let warm = warm_up(
                 &mut *engine,
                 &self.config.picture_shape,
                 self.config.max_batch_size,
             )?;
             let loaded = Loaded {
                 signature: engine.signature().clone(),
-                buckets,
+                buckets: warm.buckets,
+                limit: warm.limit,
             };
             Ok((engine, loaded))
         })
