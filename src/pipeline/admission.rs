@@ -17,9 +17,11 @@ mod waiters;
 
 use std::collections::HashMap;
 use std::hash::RandomState;
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use lru::LruCache;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
@@ -76,38 +78,44 @@ struct State {
 }
 
 /// What is taken, in all and by each source that has anything.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Room {
     all: Taken,
     /// Of that, by batch work.
     by_batch: Taken,
     sources: HashMap<Source, Share>,
+    asks: LruCache<SourceKey, Asks>,
     waiters: Waiters,
 }
 
 #[derive(Debug, Default)]
 struct Share {
     taken: Taken,
-    turned_away: TurnedAway,
+    turned_away: Option<TurnedAway>,
+}
+
+/// Which models a source asks for. Remembered beyond its last permit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    Only(ModelKey),
+    /// Which one a request is for is only known when it is read.
+    Several,
 }
 
 /// What a source was last told about deadlines that cannot be met. What it asks next would be told the same, for so
 /// long, and need not be read.
-#[derive(Debug, Default, Clone, Copy)]
-enum TurnedAway {
-    #[default]
-    Nothing,
-    /// A request for this model, this urgent and with so much time, was too late; one that has no more of either is
-    /// likely to be until then.
-    Last {
-        model: ModelKey,
-        priority: Priority,
-        left: Duration,
-        until: Instant,
-    },
-    /// The source asks for several models: which one a request is for is only known when it is read.
-    Several,
+///
+/// A request this urgent and with so much time was too late; one that has no more of either is likely to be until then.
+#[derive(Debug, Clone, Copy)]
+struct TurnedAway {
+    priority: Priority,
+    left: Duration,
+    retry_after: Duration,
+    until: Instant,
 }
+
+/// Sources of which it is known what they ask for: more than are likely to be refused at a time.
+const MAX_ASKERS: NonZeroUsize = NonZeroUsize::new(1_024).unwrap();
 
 /// What is told of one request holds for others no longer than this: somebody may leave the line at any time.
 const TURNED_AWAY_FOR: Duration = Duration::from_millis(10);
@@ -146,7 +154,13 @@ impl Admission {
         Self {
             state: Arc::new(State {
                 config,
-                room: Mutex::default(),
+                room: Mutex::new(Room {
+                    all: Taken::default(),
+                    by_batch: Taken::default(),
+                    sources: HashMap::new(),
+                    asks: LruCache::new(MAX_ASKERS),
+                    waiters: Waiters::default(),
+                }),
                 names: RandomState::new(),
             }),
         }
@@ -208,14 +222,17 @@ impl Admission {
         room.check(&self.state.config, caller, least).is_ok()
     }
 
+    /// A source asks for this model.
+    pub(super) fn asks_for(&self, source: SourceKey, model: ModelKey) {
+        let mut room = self.state.lock();
+        let asks = room.asks.get_or_insert_mut(source, || Asks::Only(model));
+        if *asks != Asks::Only(model) {
+            *asks = Asks::Several;
+        }
+    }
+
     /// A request of the caller's with this deadline came too late to be answered, and would have, until later.
-    pub(super) fn turn_away(
-        &self,
-        caller: &Caller,
-        asked: ModelKey,
-        deadline: Deadline,
-        retry_after: Duration,
-    ) {
+    pub(super) fn turn_away(&self, caller: &Caller, deadline: Deadline, retry_after: Duration) {
         let now = Instant::now();
         let mut room = self.state.lock();
         let Some(share) = room.sources.get_mut(&caller.source) else {
@@ -224,35 +241,26 @@ impl Admission {
         let left = deadline.instant().map_or(Duration::MAX, |instant| {
             instant.saturating_duration_since(now)
         });
-        share.turned_away = match share.turned_away {
-            TurnedAway::Several => TurnedAway::Several,
-            TurnedAway::Last { model, .. } if model != asked => TurnedAway::Several,
-            _ => TurnedAway::Last {
-                model: asked,
-                priority: caller.priority,
-                left,
-                until: now + retry_after.min(TURNED_AWAY_FOR),
-            },
-        };
+        share.turned_away = Some(TurnedAway {
+            priority: caller.priority,
+            left,
+            retry_after,
+            until: now + retry_after.min(TURNED_AWAY_FOR),
+        });
     }
 
-    /// Whether a request of the caller's with this deadline would be told the same as the last one, and when it would
-    /// not.
+    /// Whether a request of the caller's with this deadline would be told the same as the last one, and what that was:
+    /// when it makes sense to come back. Of a source that asks for one model alone; the first request that it ever sends
+    /// for another may be taken for one of these.
     pub(super) fn turns_away(&self, caller: &Caller, deadline: Deadline) -> Option<Duration> {
         let now = Instant::now();
         let room = self.state.lock();
-        let TurnedAway::Last {
-            priority,
-            left,
-            until,
-            ..
-        } = room.sources.get(&caller.source)?.turned_away
-        else {
-            return None;
-        };
+        let last = room.sources.get(&caller.source)?.turned_away?;
         let has = deadline.instant()?.saturating_duration_since(now);
-        let no_better = has <= left && caller.priority >= priority;
-        (no_better && now < until).then(|| until - now)
+        let no_better = has <= last.left && caller.priority >= last.priority;
+        let key = caller.source.key(&self.state.names);
+        let of_one_model = matches!(room.asks.peek(&key), Some(Asks::Only(_)));
+        (no_better && of_one_model && now < last.until).then_some(last.retry_after)
     }
 
     /// Requests that hold a permit.
@@ -324,17 +332,21 @@ impl Room {
                 Priority::Batch => free.saturating_sub(by_batch),
             };
             let own = of(own);
-            if own > 0 && own >= MULTIPLE.saturating_mul(free_to_it) {
+            let full = own > 0 && own >= MULTIPLE.saturating_mul(free_to_it);
+            if full {
                 Fit::ShareFull
-            } else if of(more) > free_to_it {
+            } else if of(more) > free {
                 Fit::TooLarge
+            } else if of(more) > free_to_it {
+                Fit::ShareFull
             } else {
                 Fit::Now
             }
         };
         match fit(|of| of.requests) {
             Fit::Now => fit(|of| of.bytes),
-            full => full,
+            // Nobody takes more than one place: whoever finds none waits for his share, or everybody does.
+            Fit::ShareFull | Fit::TooLarge => Fit::ShareFull,
         }
     }
 

@@ -24,9 +24,7 @@ use super::stream::Streams;
 use super::timings::Received;
 use super::wait_gauge::WaitGauge;
 use crate::model::Threshold;
-use crate::scheduling::{
-    Arrival, Batcher, Deadline, Kind, ModelKey, Outcome, Share, StreamKey, Ticket,
-};
+use crate::scheduling::{Arrival, Batcher, Deadline, Kind, Outcome, Share, StreamKey, Ticket};
 
 /// Answers requests. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -85,7 +83,6 @@ pub(super) struct Pending {
 struct TurnedAway {
     admission: Admission,
     caller: Caller,
-    model: ModelKey,
     deadline: Deadline,
 }
 
@@ -252,6 +249,7 @@ impl Detector {
             source: permit.source(),
             stream: turn.stream,
         };
+        self.admission.asks_for(share.source, model.key);
         let priority = permit.priority();
         let (answer, answered) = oneshot::channel();
         let key = model.key;
@@ -262,7 +260,6 @@ impl Detector {
         let turned_away = is_plain.then(|| TurnedAway {
             admission: self.admission.clone(),
             caller: permit.caller().clone(),
-            model: model.key,
             deadline: request.deadline,
         });
         let waiting = Waiting::Picture(Box::new(Sent {
@@ -353,11 +350,10 @@ impl Pending {
                 if let Some(TurnedAway {
                     admission,
                     caller,
-                    model,
                     deadline,
                 }) = &self.turned_away
                 {
-                    admission.turn_away(caller, *model, *deadline, *retry_after);
+                    admission.turn_away(caller, *deadline, *retry_after);
                 }
             }
             Err(_) => {}

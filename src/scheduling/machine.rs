@@ -25,6 +25,7 @@ mod dispatch;
 mod forecast;
 mod instance;
 mod instances;
+mod learned;
 mod margin;
 mod workers;
 
@@ -45,6 +46,7 @@ use super::shelf::{Shelf, Turn};
 use cut::CutPictures;
 use demand::Demands;
 use instance::Instance;
+use learned::Learned;
 use margin::Margin;
 
 /// What the machine goes by.
@@ -76,7 +78,7 @@ pub struct Machine<W, R> {
     deadlines: BTreeSet<(Instant, RequestId)>,
     /// What a CPU worker takes for a job of a source, in seconds, of those who last sent something. The rest are taken
     /// for average.
-    prepare_costs: LruCache<(SourceKey, Job), Estimate>,
+    prepare_costs: LruCache<(SourceKey, Job), Learned>,
     cut: CutPictures,
     demands: Demands,
     next_turn: u64,
@@ -89,10 +91,12 @@ struct Model<R> {
     /// What a CPU worker takes to prepare anything, in seconds.
     prepare_cost: Estimate,
     /// What it takes for each job.
-    job_costs: HashMap<Job, Estimate>,
+    job_costs: HashMap<Job, Learned>,
     /// By how much forecasts stretch the line, for each priority: what is too late for one is not what is too late for the
     /// other. None before anybody was let in with a deadline.
     margins: HashMap<Priority, Margin>,
+    /// When a request was last let in only to see what it takes.
+    probed: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -105,6 +109,8 @@ struct Tracked {
     cost: Cost,
     /// An instance was lost with it.
     requeued: bool,
+    /// It was let in to see what it takes, and may well be late.
+    probe: bool,
     /// Pieces that it is expected to be cut into, besides the one that it becomes itself.
     pieces: usize,
     /// The picture of which it is a piece, by that one's first.

@@ -88,26 +88,36 @@ fn batch_work_is_refused_before_interactive_work_is() {
 fn what_a_source_was_told_of_one_request_holds_for_its_like_and_not_for_others() {
     let admission = admission(10, 100);
     let caller = named("a", Priority::Interactive);
-    let _permit = admission.admit(&caller, 1).unwrap();
+    let permit = admission.admit(&caller, 1).unwrap();
     let in_ms = |ms| Deadline::after(Instant::now(), Duration::from_millis(ms));
     let away = |caller: &Caller, ms| admission.turns_away(caller, in_ms(ms)).is_some();
+    let asks =
+        |model| admission.asks_for(caller.source.key(&admission.state.names), ModelKey(model));
+    asks(1);
     assert!(!away(&caller, 50));
     let long = Duration::from_secs(60);
-    admission.turn_away(&caller, ModelKey(1), in_ms(10_000), long);
-    assert!(away(&caller, 5_000));
+    admission.turn_away(&caller, in_ms(10_000), long);
+    assert_eq!(admission.turns_away(&caller, in_ms(5_000)), Some(long));
     assert!(!away(&caller, 20_000), "it has more time");
     let mut batch = caller.clone();
     batch.priority = Priority::Batch;
     assert!(away(&batch, 5_000), "it is less urgent");
-    admission.turn_away(&batch, ModelKey(1), in_ms(10_000), long);
+    admission.turn_away(&batch, in_ms(10_000), long);
     assert!(!away(&caller, 5_000), "it is more urgent");
     assert!(admission.turns_away(&caller, Deadline::NEVER).is_none());
     assert!(
         !away(&named("b", Priority::Interactive), 50),
         "somebody else"
     );
-    // Which model the next is for is only known when it is read.
-    admission.turn_away(&caller, ModelKey(2), in_ms(10_000), long);
+    admission.turn_away(&caller, in_ms(10_000), long);
+    assert!(away(&caller, 5_000));
+    // Which model the next is for is only known when it is read, and that holds when it has nothing here any more.
+    asks(2);
+    assert!(!away(&caller, 5_000));
+    drop(permit);
+    let _permit = admission.admit(&caller, 1).unwrap();
+    asks(1);
+    admission.turn_away(&caller, in_ms(10_000), long);
     assert!(!away(&caller, 5_000));
 }
 
@@ -314,4 +324,20 @@ fn who_stops_waiting_leaves_the_queue_at_once_and_lets_those_behind_pass() {
     drop(large);
     assert_eq!(granted(&mut behind).len(), 1);
     assert!(admission.state.lock().waiters.is_empty());
+}
+
+#[test]
+fn a_batch_frame_that_finds_no_room_for_batch_work_holds_up_no_interactive_stream() {
+    let admission = admission(1_000, 1_000_000);
+    let (batch, camera) = (
+        named("batch", Priority::Batch),
+        named("camera", Priority::Interactive),
+    );
+    let _full = all_it_gets(&admission, &batch);
+    let mut waits = [Box::pin(
+        admission.wait(&named("late", Priority::Batch), 1_000),
+    )];
+    let passes = |_: &usize| !granted(&mut [Box::pin(admission.wait(&camera, 1))]).is_empty();
+    assert_eq!((0..500).filter(passes).count(), 500);
+    assert!(granted(&mut waits).len() <= 1);
 }

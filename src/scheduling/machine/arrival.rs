@@ -3,12 +3,16 @@
 use std::time::{Duration, Instant};
 
 use super::forecast::Expected;
+use super::instance::Instance;
 use super::margin::Margin;
 use super::{Machine, Stage, Tracked};
 use crate::scheduling::deadline::Deadline;
-use crate::scheduling::event::{Action, Arrival, Kind, Outcome, Priority};
+use crate::scheduling::event::{Action, Arrival, Kind, ModelKey, Outcome, Priority};
 use crate::scheduling::lane::Job;
 use crate::scheduling::line::{Cost, Place, Waiting};
+
+/// What takes longer than anybody has is tried no more often than this: some twenty tries make a new estimate.
+const PROBE_EVERY: Duration = Duration::from_millis(100);
 
 /// Nobody need come back sooner: forecasts are no finer than this.
 const SHORTEST_RETRY: Duration = Duration::from_millis(1);
@@ -51,8 +55,8 @@ impl<W, R> Machine<W, R> {
         };
         let pieces = pieces.unwrap_or(0);
         let expected = self.expected(place, pieces);
+        let device = expected.total().device;
         if priority == Priority::Interactive {
-            let device = expected.total().device;
             self.demands.offered(model, share.source, device, now);
         }
         // What has no deadline was promised nothing that the margin would have to keep, and waits for as long as its own
@@ -62,7 +66,18 @@ impl<W, R> Machine<W, R> {
             false => (self.stretch(place, now), expected),
         };
         let waits_for_ever = kind == Kind::Frame && deadline == Deadline::NEVER;
-        if !waits_for_ever && let Err(retry_after) = self.foresee(place, own, stretch, now) {
+        let foreseen = match waits_for_ever {
+            true => Ok(()),
+            false => self.foresee(place, own, stretch, now),
+        };
+        let probe = foreseen.is_err() && self.may_probe(model, now);
+        if let Err(retry_after) = foreseen
+            && !probe
+        {
+            if retry_after.is_none() && priority == Priority::Interactive {
+                // What cannot be served at all takes nothing from anybody.
+                self.demands.offered(model, share.source, -device, now);
+            }
             let outcome = Outcome::Infeasible { retry_after };
             actions.push(Action::DropWaiting(payload, outcome));
             return;
@@ -86,10 +101,31 @@ impl<W, R> Machine<W, R> {
                 stage: Stage::Waiting,
                 cost: Cost::default(),
                 requeued: false,
+                probe,
                 pieces,
                 picture: None,
             },
         );
+    }
+
+    /// Whether a request that is too late by all that is known is let in all the same, to see what it takes.
+    ///
+    /// What is known of devices is only learned from what runs. So when the model has nothing to do at all, one is, every
+    /// now and then: a device that was slow for a while would otherwise refuse everybody for ever.
+    fn may_probe(&mut self, key: ModelKey, now: Instant) -> bool {
+        let waiting = self.line.requests(key);
+        let Some(model) = self.models.get_mut(&key) else {
+            return false;
+        };
+        let idle = waiting == 0
+            && model.shelf.taken() == 0
+            && model.instances.values().all(Instance::is_free);
+        let due = |probed| now.saturating_duration_since(probed) >= PROBE_EVERY;
+        let probes = idle && model.probed.is_none_or(due);
+        if probes {
+            model.probed = Some(now);
+        }
+        probes
     }
 
     /// By how much forecasts of the line before a place are stretched, so that what is let in is in time.
@@ -123,7 +159,7 @@ impl<W, R> Machine<W, R> {
         if late <= 0.0 {
             return Ok(());
         }
-        let alone = self.forecast_alone(place, expected);
+        let alone = self.forecast_alone(place, expected, now);
         if alone.is_some_and(|alone| alone.finished > left) {
             return Err(None);
         }
@@ -133,7 +169,8 @@ impl<W, R> Machine<W, R> {
 
     /// Takes in whether a request that was let in with a deadline was answered before it.
     pub(super) fn learn_margin(&mut self, tracked: &Tracked, in_time: bool, now: Instant) {
-        if tracked.deadline == Deadline::NEVER || !self.cut.tells(tracked, in_time) {
+        if tracked.deadline == Deadline::NEVER || tracked.probe || !self.cut.tells(tracked, in_time)
+        {
             return;
         }
         if let Some(model) = self.models.get_mut(&tracked.place.model) {

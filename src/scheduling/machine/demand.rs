@@ -50,11 +50,12 @@ impl Demands {
         }
     }
 
-    /// A request came that costs so many seconds, whether it is let in or not.
+    /// A request came that costs so many seconds, whether it is let in or not. What turns out to be no demand after all is
+    /// taken back by its negative.
     pub(super) fn offered(&mut self, model: ModelKey, source: SourceKey, cost: f64, now: Instant) {
         let none = || Demand { rate: 0.0, at: now };
         let demand = self.of.get_or_insert_mut((model, source), none);
-        demand.rate = demand.at_now(now) + cost / MEMORY;
+        demand.rate = (demand.at_now(now) + cost / MEMORY).max(0.0);
         demand.at = now;
         let stale = |level: &Level| now.saturating_duration_since(level.at) >= REFRESH;
         if self.levels.get(&model).is_none_or(stale) {

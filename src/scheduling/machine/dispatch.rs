@@ -30,12 +30,20 @@ pub(super) fn choose_batch<R>(model: &Model<R>, now: Instant) -> Option<Choice> 
         return None;
     }
     let live = || model.instances.iter();
-    let free = live().filter(|(_, instance)| instance.is_free()).count();
+    let front = seconds_left(model, 1, now);
+    let front = front.first().copied().unwrap_or(f64::INFINITY);
+    // Of instances of several kinds one may be too slow for a picture that another will run in time.
+    let in_time = |instance: &Instance| {
+        !instance.is_ejected() && instance.busy_for(now) + instance.buckets.expected(1) <= front
+    };
+    let waste = live().any(|(_, instance)| in_time(instance));
+    let useful = |instance: &Instance| instance.is_free() && (!waste || in_time(instance));
+    let free = live().filter(|(_, instance)| useful(instance)).count();
     if free > 0 {
         // Divided among those that are free, so that none takes all while its neighbour idles.
         let share = ready.div_ceil(free);
         let left = seconds_left(model, share, now);
-        let options = live().filter(|(_, instance)| instance.is_free());
+        let options = live().filter(|(_, instance)| useful(instance));
         let (key, instance, bucket) = options
             .map(|(key, instance)| {
                 let bucket = instance.buckets.most_in_time(&left);

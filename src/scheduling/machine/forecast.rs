@@ -8,6 +8,8 @@
 use std::cmp::Ordering;
 use std::time::Instant;
 
+use super::instance::Instance;
+use super::learned::Learned;
 use super::{Machine, Model};
 use crate::scheduling::estimate::Estimate;
 use crate::scheduling::event::{ModelKey, Priority};
@@ -61,17 +63,39 @@ impl<W, R> Machine<W, R> {
     /// What a request of this place is expected to cost, without its pieces. Zero where nothing is known.
     pub(super) fn expected_cost(&self, place: Place) -> Cost {
         let model = self.models.get(&place.model);
-        let known = |cost: &&Estimate| cost.is_known();
         let of_source = self.prepare_costs.peek(&(place.share.source, place.job));
         let of_job = model.and_then(|model| model.job_costs.get(&place.job));
         // Little of a picture's cost is that of a piece.
         let of_model = model.filter(|_| place.job != Job::Piece);
         let of_model = of_model.map(|model| &model.prepare_cost);
-        let cpu = of_source.filter(known).or(of_job.filter(known));
+        let cpu = of_source.and_then(Learned::mean);
+        let cpu = cpu.or_else(|| of_job.and_then(Learned::mean));
+        let cpu = cpu.or_else(|| of_model.map(Estimate::mean));
         Cost {
-            cpu: cpu.or(of_model).map_or(0.0, |cost| cost.mean()),
+            cpu: cpu.unwrap_or_default(),
             device: model.map_or(0.0, |model| self.device_seconds(model)),
         }
+    }
+
+    /// What preparing a request of this place takes at least. Zero where nothing is known, or has been seen lately.
+    pub(super) fn prepare_at_least(&self, place: Place, now: Instant) -> f64 {
+        let of_source = self.prepare_costs.peek(&(place.share.source, place.job));
+        let at_least = of_source.and_then(|cost| cost.at_least(now));
+        let of_job = || {
+            let model = self.models.get(&place.model)?;
+            model.job_costs.get(&place.job)?.at_least(now)
+        };
+        at_least.or_else(of_job).unwrap_or_default()
+    }
+
+    /// The same with what it is to be cut into, which several workers can be busy with.
+    fn whole_prepare_at_least(&self, place: Place, pieces: usize, now: Instant) -> f64 {
+        let job = Job::Piece;
+        let each = match pieces {
+            0 => 0.0,
+            _ => self.prepare_at_least(Place { job, ..place }, now),
+        };
+        self.prepare_at_least(place, now) + each * pieces as f64 / self.workers.max(1) as f64
     }
 
     /// Seconds a picture of `model`, when all its instances run full batches.
@@ -84,18 +108,24 @@ impl<W, R> Machine<W, R> {
     /// Seconds until the batch begins to run of a picture that has so many ahead of it.
     ///
     /// Batches run whole: who is in the same one does not have to be waited for. They are full, and the next goes to
-    /// the instance that is free first; instances of a model are taken for alike.
-    pub(super) fn device_start(&self, model: &Model<R>, ahead: f64, now: Instant) -> f64 {
-        let Some((_, first)) = model.instances.first_key_value() else {
-            return 0.0;
-        };
+    /// the instance that is free first. Of instances of several kinds those count that run a picture within `left`
+    /// seconds, if there are any: the others are given none that would be late there (see [`super::dispatch`]).
+    pub(super) fn device_start(
+        &self,
+        model: &Model<R>,
+        ahead: f64,
+        left: f64,
+        now: Instant,
+    ) -> f64 {
+        let in_time = |instance: &&Instance| instance.buckets.expected(1) <= left;
+        let any = model.instances.values().any(|instance| in_time(&instance));
         let live = model.instances.values();
-        let mut free: Vec<f64> = live.map(|instance| instance.busy_for(now)).collect();
-        let size = first.buckets.preferred();
-        let batches = (ahead / size as f64) as usize;
-        let (rounds, nth) = (batches / free.len(), batches % free.len());
-        let (_, nth_free, _) = free.select_nth_unstable_by(nth, f64::total_cmp);
-        *nth_free + rounds as f64 * first.buckets.expected(size)
+        let mut trains: Vec<Train> = live
+            .filter(|instance| !any || in_time(instance))
+            .map(|instance| Train::new(instance, now))
+            .collect();
+        trains.sort_by(|a, b| a.leaves.total_cmp(&b.leaves));
+        last_of(&trains, ahead)
     }
 
     /// When a request that comes to `place` now would have run, if all who wait went before it. Cheap.
@@ -136,16 +166,19 @@ impl<W, R> Machine<W, R> {
     }
 
     /// When a request would have run if nobody else were here.
-    pub(super) fn forecast_alone(&self, place: Place, expected: Expected) -> Option<Forecast> {
+    pub(super) fn forecast_alone(
+        &self,
+        place: Place,
+        expected: Expected,
+        now: Instant,
+    ) -> Option<Forecast> {
         let model = self.models.get(&place.model)?;
         let pictures = 1 + expected.pieces;
-        let live = &model.instances;
-        let first = &live.first_key_value()?.1.buckets;
-        let batches = expected.pieces / first.preferred();
-        let rounds = batches / live.len();
-        let device = rounds as f64 * first.expected(first.preferred());
-        let cpu = expected.cost.cpu + expected.to_come.cpu / self.workers.max(1) as f64;
-        let runs = live.values().map(|instance| {
+        let live = model.instances.values();
+        let trains: Vec<Train> = live.clone().map(Train::idle).collect();
+        let device = last_of(&trains, expected.pieces as f64);
+        let cpu = self.whole_prepare_at_least(place, expected.pieces, now);
+        let runs = live.map(|instance| {
             let buckets = &instance.buckets;
             buckets.at_most(buckets.cheapest(pictures))
         });
@@ -190,10 +223,10 @@ impl<W, R> Machine<W, R> {
         let in_line = stretch * own_device / each.max(f64::MIN_POSITIVE);
         // Before the last of its pieces run the others.
         let ahead_of_it = (model.shelf.taken() + expected.pieces) as f64 + in_line;
-        let device = self.device_start(model, ahead_of_it, now);
+        let left = place.due.saturating_duration_since(now).as_secs_f64();
+        let device = self.device_start(model, ahead_of_it, left, now);
         let cpu = stretch * self.cpu_wait(place.model, own.cpu, &ahead)
-            + expected.cost.cpu
-            + expected.to_come.cpu / self.workers.max(1) as f64;
+            + self.whole_prepare_at_least(place, expected.pieces, now);
         let waiting = model.shelf.taken() + self.line.requests(place.model) + 1 + expected.pieces;
         let live = model.instances.values();
         let run = live
@@ -242,5 +275,128 @@ impl<W, R> Machine<W, R> {
             wait = alone + let_in.sum::<f64>() / workers;
         }
         wait
+    }
+}
+
+/// The batches of an instance, one behind another: full, and as long as such a batch usually takes.
+#[derive(Debug, Clone, Copy)]
+struct Train {
+    /// Seconds until the first of them begins.
+    leaves: f64,
+    /// Seconds from one to the next.
+    every: f64,
+    pictures: f64,
+}
+
+// === impl Train ===
+
+impl Train {
+    fn new(instance: &Instance, now: Instant) -> Self {
+        Self {
+            leaves: instance.busy_for(now),
+            ..Self::idle(instance)
+        }
+    }
+
+    /// As if it had nothing to do.
+    fn idle(instance: &Instance) -> Self {
+        let size = instance.buckets.preferred();
+        Self {
+            leaves: 0.0,
+            every: instance.buckets.expected(size).max(f64::MIN_POSITIVE),
+            pictures: size as f64,
+        }
+    }
+
+    /// How many pictures have begun to run by then.
+    fn begun(&self, by: f64) -> f64 {
+        match by < self.leaves {
+            true => 0.0,
+            false => (((by - self.leaves) / self.every).floor() + 1.0) * self.pictures,
+        }
+    }
+
+    /// When the picture begins that has so many ahead of it, if all take this train.
+    fn begins(&self, ahead: f64) -> f64 {
+        self.leaves + (ahead / self.pictures).floor() * self.every
+    }
+}
+
+/// When a picture begins to run that has so many ahead of it, each of which takes the train that leaves first. Zero without
+/// any train.
+fn last_of(trains: &[Train], ahead: f64) -> f64 {
+    let begun = |by: f64| trains.iter().map(|train| train.begun(by)).sum::<f64>();
+    let firsts = trains.iter().map(|train| train.leaves);
+    let mut early = firsts.fold(f64::INFINITY, f64::min);
+    let alone = trains.iter().map(|train| train.begins(ahead));
+    let mut late = alone.fold(f64::INFINITY, f64::min);
+    if !late.is_finite() {
+        return 0.0;
+    }
+    if begun(early) > ahead {
+        return early;
+    }
+    // Halved until it is known to a thousandth of a batch or less: forecasts are no finer.
+    const HALVINGS: usize = 24;
+    for _ in 0..HALVINGS {
+        let middle = (early + late) / 2.0;
+        match begun(middle) > ahead {
+            true => late = middle,
+            false => early = middle,
+        }
+    }
+    late
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLOW: Train = Train {
+        leaves: 0.02,
+        every: 0.1,
+        pictures: 1.0,
+    };
+    const FAST: Train = Train {
+        leaves: 0.05,
+        every: 0.04,
+        pictures: 32.0,
+    };
+
+    /// Each picture takes the train that leaves first, one after another.
+    fn one_by_one(trains: &[Train], ahead: usize) -> f64 {
+        let mut trains: Vec<(Train, f64)> = trains.iter().map(|train| (*train, 0.0)).collect();
+        for _ in 0..ahead {
+            let next = trains
+                .iter_mut()
+                .min_by(|(a, _), (b, _)| a.leaves.total_cmp(&b.leaves));
+            let (train, aboard) = next.unwrap();
+            *aboard += 1.0;
+            if *aboard == train.pictures {
+                train.leaves += train.every;
+                *aboard = 0.0;
+            }
+        }
+        let leaves = trains.iter().map(|(train, _)| train.leaves);
+        leaves.fold(f64::INFINITY, f64::min)
+    }
+
+    #[test]
+    fn pictures_take_whichever_of_unlike_instances_is_free_first() {
+        for trains in [
+            &[SLOW, FAST][..],
+            &[FAST, SLOW],
+            &[FAST],
+            &[SLOW, SLOW, FAST],
+        ] {
+            for ahead in [0, 1, 2, 31, 32, 33, 34, 100, 1_000] {
+                let (is, should) = (last_of(trains, ahead as f64), one_by_one(trains, ahead));
+                assert!(
+                    (is - should).abs() < 1e-4,
+                    "{ahead} ahead: {is}, not {should}"
+                );
+            }
+        }
+        assert_eq!(last_of(&[], 5.0), 0.0);
     }
 }

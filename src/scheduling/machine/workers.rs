@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::dispatch::has_room;
+use super::learned::Learned;
 use super::{Machine, Stage, Tracked, why_abandoned};
-use crate::scheduling::estimate::Estimate;
 use crate::scheduling::event::{Action, Outcome, Priority, RequestId};
 use crate::scheduling::lane::{Job, Lane};
 use crate::scheduling::line::{Next, Place};
@@ -97,12 +97,13 @@ impl<W, R> Machine<W, R> {
             })
             .min_by(f64::total_cmp)
             .unwrap_or_default();
-        let prepare = match self.prepare_costs.peek(&(place.share.source, place.job)) {
-            Some(cost) if cost.is_known() => cost.lower().max(0.0),
-            _ => 0.0,
-        };
+        if tracked.probe {
+            return false;
+        }
+        let prepare = self.prepare_at_least(place, now);
         // The last of what it is cut into has to run in time.
-        let device = self.device_start(model, (taken + tracked.pieces) as f64, now);
+        let left = deadline.saturating_duration_since(now).as_secs_f64();
+        let device = self.device_start(model, (taken + tracked.pieces) as f64, left, now);
         deadline.saturating_duration_since(now).as_secs_f64() < prepare.max(device) + run
     }
 
@@ -138,7 +139,7 @@ impl<W, R> Machine<W, R> {
             return;
         };
         let took = took.as_secs_f64();
-        self.learn_prepare_cost(tracked.place, took);
+        self.learn_prepare_cost(tracked.place, took, now);
         let outcome = match turn {
             None => {
                 let outcome = why_abandoned(tracked.deadline, now);
@@ -189,15 +190,15 @@ impl<W, R> Machine<W, R> {
         self.track(id, tracked);
     }
 
-    pub(super) fn learn_prepare_cost(&mut self, place: Place, took: f64) {
+    pub(super) fn learn_prepare_cost(&mut self, place: Place, took: f64, now: Instant) {
         if let Some(model) = self.models.get_mut(&place.model) {
             model.prepare_cost.observe(took);
             let of_job = model.job_costs.entry(place.job);
-            of_job.or_insert(Estimate::UNKNOWN).observe(took);
+            of_job.or_insert(Learned::NOTHING).observe(took, now);
         }
         let source = (place.share.source, place.job);
         self.prepare_costs
-            .get_or_insert_mut(source, || Estimate::UNKNOWN)
-            .observe(took);
+            .get_or_insert_mut(source, || Learned::NOTHING)
+            .observe(took, now);
     }
 }

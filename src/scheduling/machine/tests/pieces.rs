@@ -243,6 +243,9 @@ fn a_share_is_charged_for_every_piece() {
 fn a_picture_whose_pieces_cannot_run_in_time_is_refused_at_the_door() {
     let mut script = Script::learned(1);
     let now = script.now_ms;
+    // Where nothing at all is to be done, one is let in to see what it takes.
+    script.arrive_as(0, 9, source(9), Priority::Interactive, None);
+    script.prepared_in(9, 5);
     let mut arrive = |id, pieces, left_ms| {
         let deadline = Some(now + left_ms);
         script.arrive_to_be_cut(0, id, source(0), Priority::Interactive, deadline, pieces)

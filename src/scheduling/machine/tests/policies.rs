@@ -160,10 +160,103 @@ fn a_request_that_cannot_be_answered_in_time_is_refused_at_the_door() {
 fn one_that_takes_longer_than_it_has_by_itself_is_not_told_to_come_back() {
     let mut script = learned();
     let now = script.now_ms;
-    let refused = |outcome| [Action::DropWaiting(100, outcome)];
+    script.arrive(99, None);
     let never = Outcome::Infeasible { retry_after: None };
-    assert_eq!(script.arrive(100, Some(now + 12)), refused(never));
-    assert_eq!(script.arrive(101, Some(now + 17)), [prepare(101, 0)]);
+    let refused = [Action::DropWaiting(100, never)];
+    assert_eq!(script.arrive(100, Some(now + 12)), refused);
+    assert_eq!(script.arrive(101, Some(now + 40)), []);
+}
+
+/// Sends one every ten milliseconds that has so much time, for so long, to a device that takes 10 ms a picture; returns how many
+/// were refused in the last second.
+fn refused_in_the_end(script: &mut Script, left_ms: u64, for_ms: u64) -> usize {
+    let (end, mut refused) = (script.now_ms + for_ms, 0);
+    let first = 1_000_000 + script.now_ms;
+    for id in first.. {
+        if script.now_ms >= end {
+            return refused;
+        }
+        let arrived = script.now_ms;
+        let mut actions = script.arrive(id, Some(arrived + left_ms));
+        while let Some(action) = actions.pop() {
+            match action {
+                Action::Prepare { payload, .. } => {
+                    script.now_ms += 1;
+                    actions.extend(script.prepared_in(payload, 1));
+                }
+                Action::Run { .. } => {
+                    script.now_ms += 10;
+                    actions.extend(script.finished_in(0, 10));
+                }
+                Action::DropWaiting(..) => refused += usize::from(arrived + 1_000 >= end),
+                other => panic!("{other:?}"),
+            }
+        }
+        script.now_ms = script.now_ms.max(arrived + 10);
+    }
+    refused
+}
+
+#[test]
+fn a_device_that_was_slow_for_a_while_is_found_to_be_well_again() {
+    let mut script = learned();
+    for id in 100..140 {
+        script.arrive(id, None);
+        script.now_ms += 5;
+        script.prepared_in(id, 5);
+        script.now_ms += 120;
+        script.finished_in(0, 120);
+    }
+    assert_eq!(refused_in_the_end(&mut script, 50, 10_000), 0);
+}
+
+#[test]
+fn a_source_whose_pictures_were_slow_for_a_while_is_found_to_be_well_again() {
+    let mut script = learned();
+    for id in 100..140 {
+        script.arrive(id, None);
+        script.now_ms += 300;
+        script.prepared_in(id, 300);
+        script.now_ms += 10;
+        script.finished_in(0, 10);
+    }
+    assert_eq!(refused_in_the_end(&mut script, 50, 10_000), 0);
+}
+
+#[test]
+fn what_can_never_be_in_time_is_tried_now_and_then_and_only_when_nothing_else_is_to_be_done() {
+    let mut script = learned();
+    let refused = refused_in_the_end(&mut script, 5, 5_000);
+    // A hundred came in the last second, and ten were tried.
+    assert!((85..=92).contains(&refused), "{refused}");
+}
+
+#[test]
+fn a_slow_instance_is_not_given_what_only_a_fast_one_can_do_in_time() {
+    for fast in [0, 1] {
+        let mut script = Script::new(4);
+        for key in 0..2 {
+            let ms = if key == fast { 10 } else { 300 };
+            script.send(Event::InstanceUp(
+                InstanceKey(key),
+                placement(0, &[(1, ms)]),
+            ));
+        }
+        for id in 0..3 {
+            script.arrive(id, Some(100));
+        }
+        assert_eq!(script.prepared(0)[0], run(fast, 1, &[0]));
+        assert_eq!(script.prepared(1), []);
+        script.now_ms = 10;
+        assert_eq!(script.finished(fast)[0], run(fast, 1, &[1]));
+        // One that has time takes whichever is free.
+        script.arrive(3, None);
+        script.now_ms = 20;
+        script.prepared(2);
+        script.now_ms = 30;
+        assert_eq!(script.finished(fast)[0], run(fast, 1, &[2]));
+        assert_eq!(script.prepared(3), [run(1 - fast, 1, &[3])]);
+    }
 }
 
 #[test]
