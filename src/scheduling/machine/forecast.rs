@@ -105,29 +105,6 @@ impl<W, R> Machine<W, R> {
         if rate > 0.0 { 1.0 / rate } else { 0.0 }
     }
 
-    /// Seconds until the batch begins to run of a picture that has so many ahead of it.
-    ///
-    /// Batches run whole: who is in the same one does not have to be waited for. They are full, and the next goes to
-    /// the instance that is free first. Of instances of several kinds those count that run a picture within `left`
-    /// seconds, if there are any: the others are given none that would be late there (see [`super::dispatch`]).
-    pub(super) fn device_start(
-        &self,
-        model: &Model<R>,
-        ahead: f64,
-        left: f64,
-        now: Instant,
-    ) -> f64 {
-        let in_time = |instance: &&Instance| instance.buckets.expected(1) <= left;
-        let any = model.instances.values().any(|instance| in_time(&instance));
-        let live = model.instances.values();
-        let mut trains: Vec<Train> = live
-            .filter(|instance| !any || in_time(instance))
-            .map(|instance| Train::new(instance, now))
-            .collect();
-        trains.sort_by(|a, b| a.leaves.total_cmp(&b.leaves));
-        last_of(&trains, ahead)
-    }
-
     /// When a request that comes to `place` now would have run, if all who wait went before it. Cheap.
     ///
     /// The line is taken for `stretch` times as long as it is known to be.
@@ -175,15 +152,11 @@ impl<W, R> Machine<W, R> {
         let model = self.models.get(&place.model)?;
         let pictures = 1 + expected.pieces;
         let live = model.instances.values();
-        let trains: Vec<Train> = live.clone().map(Train::idle).collect();
-        let device = last_of(&trains, expected.pieces as f64);
+        let trains: Vec<Train<'_>> = live.map(Train::idle).collect();
+        let device = last_of(&trains, expected.pieces as f64).begins;
         let cpu = self.whole_prepare_at_least(place, expected.pieces, now);
-        let runs = live.map(|instance| {
-            let buckets = &instance.buckets;
-            buckets.at_most(buckets.cheapest(pictures))
-        });
         Some(Forecast {
-            finished: device.max(cpu) + runs.min_by(f64::total_cmp)?,
+            finished: device.max(cpu) + shortest_run(model, pictures)?,
         })
     }
 
@@ -224,19 +197,17 @@ impl<W, R> Machine<W, R> {
         // Before the last of its pieces run the others.
         let ahead_of_it = (model.shelf.taken() + expected.pieces) as f64 + in_line;
         let left = place.due.saturating_duration_since(now).as_secs_f64();
-        let device = self.device_start(model, ahead_of_it, left, now);
+        let device = device_start(model, ahead_of_it, left, now);
         let cpu = stretch * self.cpu_wait(place.model, own.cpu, &ahead)
             + self.whole_prepare_at_least(place, expected.pieces, now);
         let waiting = model.shelf.taken() + self.line.requests(place.model) + 1 + expected.pieces;
-        let live = model.instances.values();
-        let run = live
-            .map(|instance| {
-                let buckets = &instance.buckets;
-                buckets.at_most(buckets.cheapest(waiting))
-            })
-            .min_by(f64::total_cmp)?;
+        // Whoever is prepared after a device is free for it is run by whichever is best then.
+        let run = match device.instance.filter(|_| device.begins >= cpu) {
+            Some(instance) => instance.at_most(waiting),
+            None => shortest_run(model, waiting)?,
+        };
         Some(Forecast {
-            finished: device.max(cpu) + run,
+            finished: device.begins.max(cpu) + run,
         })
     }
 
@@ -278,9 +249,27 @@ impl<W, R> Machine<W, R> {
     }
 }
 
+/// Where a picture of a model runs, and when, that has so many ahead of it.
+///
+/// Batches run whole: who is in the same one does not have to be waited for. They are full, and the next goes to
+/// the instance that is free first. Of instances of several kinds those count that run a picture within `left`
+/// seconds, if there are any: the others are given none that would be late there (see [`super::dispatch`]).
+pub(super) fn device_start<R>(model: &Model<R>, ahead: f64, left: f64, now: Instant) -> Seat<'_> {
+    let in_time = |instance: &&Instance| instance.buckets.expected(1) <= left;
+    let any = model.instances.values().any(|instance| in_time(&instance));
+    let live = model.instances.values();
+    let mut trains: Vec<Train<'_>> = live
+        .filter(|instance| !any || in_time(instance))
+        .map(|instance| Train::new(instance, now))
+        .collect();
+    trains.sort_by(|a, b| a.leaves.total_cmp(&b.leaves));
+    last_of(&trains, ahead)
+}
+
 /// The batches of an instance, one behind another: full, and as long as such a batch usually takes.
 #[derive(Debug, Clone, Copy)]
-struct Train {
+struct Train<'a> {
+    instance: &'a Instance,
     /// Seconds until the first of them begins.
     leaves: f64,
     /// Seconds from one to the next.
@@ -290,8 +279,8 @@ struct Train {
 
 // === impl Train ===
 
-impl Train {
-    fn new(instance: &Instance, now: Instant) -> Self {
+impl<'a> Train<'a> {
+    fn new(instance: &'a Instance, now: Instant) -> Self {
         Self {
             leaves: instance.busy_for(now),
             ..Self::idle(instance)
@@ -299,9 +288,10 @@ impl Train {
     }
 
     /// As if it had nothing to do.
-    fn idle(instance: &Instance) -> Self {
+    fn idle(instance: &'a Instance) -> Self {
         let size = instance.buckets.preferred();
         Self {
+            instance,
             leaves: 0.0,
             every: instance.buckets.expected(size).max(f64::MIN_POSITIVE),
             pictures: size as f64,
@@ -322,50 +312,90 @@ impl Train {
     }
 }
 
-/// When a picture begins to run that has so many ahead of it, each of which takes the train that leaves first. Zero without
-/// any train.
-fn last_of(trains: &[Train], ahead: f64) -> f64 {
+/// Where a picture will run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seat<'a> {
+    /// Seconds until then.
+    pub(super) begins: f64,
+    instance: Option<&'a Instance>,
+}
+
+/// Where a picture runs that has so many ahead of it, each of which takes the train that leaves first, and of those that leave
+/// together the fastest. At once, without any train.
+fn last_of<'a>(trains: &[Train<'a>], ahead: f64) -> Seat<'a> {
     let begun = |by: f64| trains.iter().map(|train| train.begun(by)).sum::<f64>();
     let firsts = trains.iter().map(|train| train.leaves);
-    let mut early = firsts.fold(f64::INFINITY, f64::min);
+    let first = firsts.fold(f64::INFINITY, f64::min);
     let alone = trains.iter().map(|train| train.begins(ahead));
     let mut late = alone.fold(f64::INFINITY, f64::min);
+    let mut early = first;
     if !late.is_finite() {
-        return 0.0;
-    }
-    if begun(early) > ahead {
-        return early;
+        return Seat {
+            begins: 0.0,
+            instance: None,
+        };
     }
     // Halved until it is known to a thousandth of a batch or less: forecasts are no finer.
     const HALVINGS: usize = 24;
-    for _ in 0..HALVINGS {
-        let middle = (early + late) / 2.0;
-        match begun(middle) > ahead {
-            true => late = middle,
-            false => early = middle,
+    if begun(first) > ahead {
+        (early, late) = (-1.0, first);
+    } else {
+        for _ in 0..HALVINGS {
+            let middle = (early + late) / 2.0;
+            match begun(middle) > ahead {
+                true => late = middle,
+                false => early = middle,
+            }
         }
     }
-    late
+    let leave = |train: &&Train<'a>| train.begun(late) > train.begun(early);
+    let mut leaving: Vec<&Train<'a>> = trains.iter().filter(leave).collect();
+    leaving.sort_by(|a, b| a.every.total_cmp(&b.every));
+    let mut places = begun(early);
+    let takes = |train: &&Train<'a>| {
+        places += train.begun(late) - train.begun(early);
+        places > ahead
+    };
+    let last = leaving.last().copied();
+    let train = leaving.into_iter().find(takes).or(last);
+    Seat {
+        begins: late,
+        instance: train.map(|train| train.instance),
+    }
+}
+
+/// The shortest that a run of a batch takes of which so many wait, on any instance; at most, but for one time in a hundred.
+fn shortest_run<R>(model: &Model<R>, waiting: usize) -> Option<f64> {
+    let live = model.instances.values();
+    let runs = live.map(|instance| instance.at_most(waiting));
+    runs.min_by(f64::total_cmp)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scheduling::bucket::BatchBucket;
+    use crate::scheduling::event::Placement;
+    use std::time::Duration;
 
-    const SLOW: Train = Train {
-        leaves: 0.02,
-        every: 0.1,
-        pictures: 1.0,
-    };
-    const FAST: Train = Train {
-        leaves: 0.05,
-        every: 0.04,
-        pictures: 32.0,
-    };
+    fn instance(buckets: &[(usize, u64)]) -> Instance {
+        let bucket = |&(size, ms)| BatchBucket {
+            size,
+            cost: Duration::from_millis(ms),
+        };
+        Instance::new(Placement {
+            model: ModelKey(0),
+            buckets: buckets.iter().map(bucket).collect(),
+            max_queue_delay: Duration::ZERO,
+            pipelined: false,
+            watchdog: Duration::from_secs(1),
+        })
+        .unwrap()
+    }
 
     /// Each picture takes the train that leaves first, one after another.
-    fn one_by_one(trains: &[Train], ahead: usize) -> f64 {
-        let mut trains: Vec<(Train, f64)> = trains.iter().map(|train| (*train, 0.0)).collect();
+    fn one_by_one(trains: &[Train<'_>], ahead: usize) -> f64 {
+        let mut trains: Vec<(Train<'_>, f64)> = trains.iter().map(|train| (*train, 0.0)).collect();
         for _ in 0..ahead {
             let next = trains
                 .iter_mut()
@@ -383,20 +413,37 @@ mod tests {
 
     #[test]
     fn pictures_take_whichever_of_unlike_instances_is_free_first() {
+        let (slow, fast) = (instance(&[(1, 100)]), instance(&[(1, 6), (32, 40)]));
+        let train = |instance, leaves| Train {
+            leaves,
+            ..Train::idle(instance)
+        };
+        let (slow_train, fast_train) = (train(&slow, 0.02), train(&fast, 0.05));
         for trains in [
-            &[SLOW, FAST][..],
-            &[FAST, SLOW],
-            &[FAST],
-            &[SLOW, SLOW, FAST],
+            &[slow_train, fast_train][..],
+            &[fast_train, slow_train],
+            &[fast_train],
+            &[slow_train, slow_train, fast_train],
         ] {
             for ahead in [0, 1, 2, 31, 32, 33, 34, 100, 1_000] {
-                let (is, should) = (last_of(trains, ahead as f64), one_by_one(trains, ahead));
+                let is = last_of(trains, ahead as f64).begins;
+                let should = one_by_one(trains, ahead);
                 assert!(
                     (is - should).abs() < 1e-4,
                     "{ahead} ahead: {is}, not {should}"
                 );
             }
         }
-        assert_eq!(last_of(&[], 5.0), 0.0);
+        assert_eq!(last_of(&[], 5.0).begins, 0.0);
+        // The one that leaves first is the slow one's, and then the fast one's.
+        let lands = |ahead| {
+            let seat = last_of(&[fast_train, slow_train], ahead);
+            std::ptr::eq(seat.instance.unwrap(), &raw const slow)
+        };
+        assert!(lands(0.0) && !lands(1.0) && !lands(32.0));
+        // Of two that are idle the fast one is filled first.
+        let idle = [train(&slow, 0.0), train(&fast, 0.0)];
+        let lands = |ahead| std::ptr::eq(last_of(&idle, ahead).instance.unwrap(), &raw const slow);
+        assert!(!lands(0.0) && !lands(31.0) && lands(32.0));
     }
 }

@@ -113,6 +113,11 @@ impl Instance {
         all - elapsed.min(whole(front))
     }
 
+    /// What a run takes at most, but for one time in a hundred, of a batch of which so many wait.
+    pub(super) fn at_most(&self, waiting: usize) -> f64 {
+        self.buckets.at_most(self.buckets.cheapest(waiting))
+    }
+
     /// Everything that it has in hand, when it is gone.
     pub(super) fn into_requests(self) -> impl Iterator<Item = RequestId> {
         self.flights.into_iter().flat_map(|flight| flight.requests)

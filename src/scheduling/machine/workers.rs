@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::dispatch::has_room;
+use super::forecast::device_start;
 use super::learned::Learned;
 use super::{Machine, Stage, Tracked, why_abandoned};
 use crate::scheduling::event::{Action, Outcome, Priority, RequestId};
@@ -103,7 +104,7 @@ impl<W, R> Machine<W, R> {
         let prepare = self.prepare_at_least(place, now);
         // The last of what it is cut into has to run in time.
         let left = deadline.saturating_duration_since(now).as_secs_f64();
-        let device = self.device_start(model, (taken + tracked.pieces) as f64, left, now);
+        let device = device_start(model, (taken + tracked.pieces) as f64, left, now).begins;
         deadline.saturating_duration_since(now).as_secs_f64() < prepare.max(device) + run
     }
 
