@@ -196,6 +196,7 @@ mod tests {
                 labels: Vec::new(),
                 region: None,
                 tiling: None,
+                shown_from: None,
             },
         })
     }

@@ -94,6 +94,9 @@ pub struct EffectiveOptions {
     pub region: Option<BoundingBox>,
     /// See [`DetectOptions::tiling`].
     pub tiling: Option<Tiling>,
+    /// Where boxes below what was asked for are found too, for a tracker: what was asked for. `None` otherwise, in every
+    /// reply.
+    pub(super) shown_from: Option<Threshold>,
 }
 
 /// A found object.
@@ -169,6 +172,7 @@ impl EffectiveOptions {
                 false => self.score_threshold,
             },
             max_detections: NonZeroU32::new(MAX_DETECTIONS).unwrap_or(self.max_detections),
+            shown_from: lower.then_some(self.score_threshold),
             ..self.clone()
         }
     }

@@ -75,6 +75,7 @@ impl ServedModel {
                 labels: Vec::new(),
                 region: None,
                 tiling: None,
+                shown_from: None,
             },
             tensors: TensorPool::new(dtype, &preprocessor.tensor_shape(), shelf),
             labels,
@@ -137,6 +138,7 @@ impl ServedModel {
                 .collect(),
             region: wishes.region,
             tiling,
+            shown_from: None,
         })
     }
 
@@ -238,6 +240,7 @@ impl ServedModel {
         let merging = Merging {
             iou_threshold: own.min(SAME_OBJECT),
             class_agnostic: options.class_agnostic_nms,
+            shown_from: options.shown_from.map_or(0.0, Threshold::get),
             max_candidates: MAX_CANDIDATES,
         };
         merge(boxes, &merging)

@@ -14,8 +14,7 @@ pub const SAME_OBJECT: f32 = 0.5;
 /// small part of its object.
 const YIELDS_ABOVE: f32 = 0.5;
 
-/// What is no whole object yields to one that is at least this share as sure. A stream's tracker asks for boxes that are
-/// hardly sure at all, and none of these is to take the place of what is shown.
+/// What is no whole object yields to one that is at least this share as sure.
 const YIELDS_TO: f32 = 0.25;
 
 /// Pieces that were seen in different tiles are of one object when they share more than this of the smaller. Both reach
@@ -52,6 +51,9 @@ pub struct Merging {
     pub iou_threshold: f32,
     /// Whether boxes of different classes may be of one object.
     pub class_agnostic: bool,
+    /// Boxes that are less sure take the place of none that is at least as sure: a stream's tracker wants those as well, and
+    /// what is shown is to be what would be without it. Zero where all are shown.
+    pub shown_from: f32,
     /// How many of the surest boxes are looked at.
     pub max_candidates: usize,
 }
@@ -81,8 +83,13 @@ pub fn merge(mut boxes: Vec<TileBox>, merging: &Merging) -> Vec<ScoredBox> {
     boxes.retain(|one| is_finite(&one.found));
     keep_surest(&mut boxes, merging.max_candidates);
     boxes.sort_unstable_by(|a, b| {
+        let shown = |one: &TileBox| one.found.score >= merging.shown_from;
         let ranks = rank(b).total_cmp(&rank(a));
-        ranks.then(a.sight.cmp(&b.sight)).then_with(|| surer(a, b))
+        shown(b)
+            .cmp(&shown(a))
+            .then(ranks)
+            .then(a.sight.cmp(&b.sight))
+            .then_with(|| surer(a, b))
     });
     let mut staying: HashMap<ClassId, Staying> = HashMap::new();
     boxes.retain(|one| {
@@ -180,6 +187,7 @@ mod tests {
     const USUAL: Merging = Merging {
         iou_threshold: 0.5,
         class_agnostic: false,
+        shown_from: 0.0,
         max_candidates: usize::MAX,
     };
 
@@ -223,6 +231,18 @@ mod tests {
         let mut guess = whole;
         guess.found.score = 0.1;
         assert_eq!(scores(&merge(vec![piece, guess], &USUAL)), [0.9, 0.1]);
+    }
+
+    #[test]
+    fn what_is_shown_yields_to_nothing_that_is_not() {
+        let whole = tile_box(1, Whole, 0.27, [80.0, 0.0, 40.0, 40.0]);
+        let piece = tile_box(2, Piece, 0.75, [80.0, 0.0, 10.0, 40.0]);
+        assert_eq!(scores(&merge(vec![piece, whole], &USUAL)), [0.27]);
+        let tracked = Merging {
+            shown_from: 0.3,
+            ..USUAL
+        };
+        assert_eq!(scores(&merge(vec![piece, whole], &tracked)), [0.75, 0.27]);
     }
 
     #[test]
