@@ -5,7 +5,7 @@
     python camera.py street.mp4 --out annotated.mp4   # a file; every frame is looked at
     python camera.py frames/ --track --out annotated.mp4
 
-A camera is streamed under LATEST: what is shown is as new as it can be, and frames that come too fast are dropped unseen. A file
+A camera, or a URL of one, is streamed under LATEST: what is shown is as new as it can be, and frames that come too fast are dropped unseen. A file
 is streamed under ALL. Frames go as JPEG, a tenth of the bytes of raw pixels and good enough for detectors; --raw sends them
 as they are, for a fast network and a busy camera machine.
 
@@ -13,7 +13,6 @@ When the stream breaks off, another is opened, and what has no answer is sent ag
 """
 
 import argparse
-import itertools
 import os
 import re
 import sys
@@ -32,6 +31,7 @@ pb, rpc = grpc.protos_and_services("detectd/v1/detection.proto")
 
 # Of a folder, and of a camera that does not tell its own.
 FPS = 25
+PICTURES = {".bmp", ".jpeg", ".jpg", ".png", ".webp"}
 # Between two streams: a server that restarts needs a moment.
 PAUSE_S = 1
 # How a broken connection shows; proxies and libraries do not agree on one code.
@@ -42,7 +42,7 @@ def open_source(source: str):
     """Returns an iterator over pictures (BGR), and how many there are a second."""
     if Path(source).is_dir():
         paths = sorted(Path(source).iterdir(), key=lambda path: natural(path.name))
-        paths = [str(path) for path in paths if path.is_file() and cv2.haveImageReader(str(path))]
+        paths = [str(path) for path in paths if path.suffix.lower() in PICTURES]
         if not paths:
             sys.exit(f"there is no picture in {source}")
         return pictures_of(paths), FPS
@@ -57,10 +57,9 @@ def open_source(source: str):
 
 def pictures_of(paths):
     for path in paths:
-        if (picture := cv2.imread(path)) is not None:
-            yield picture
-        else:
+        if (picture := cv2.imread(path)) is None:
             print(f"cannot read {path}", file=sys.stderr)
+        yield picture
 
 
 def frames_of(capture):
@@ -81,7 +80,7 @@ class Feed:
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._at_end = False
-        self.waiting = {}
+        self.waiting, self.unread = {}, 0
 
     def messages(self):
         """What a stream sends. gRPC takes it in a thread of its own, as fast as the server reads."""
@@ -90,19 +89,21 @@ class Feed:
 
     def _messages(self, over, again):
         yield pb.DetectStreamRequest(config=self._config)
-        for number, picture in itertools.chain(again, self._fresh(over)):
-            yield pb.DetectStreamRequest(frame=pb.Frame(frame_id=number, image=image_of(picture, self._raw)))
-
-    def _fresh(self, over):
         while True:
+            # Nothing is decoded or encoded any more once the stream is stopped, and the program may end.
             with self._lock:
-                taken = None if over.is_set() else next(self._pictures, None)
-                if taken is None:
-                    self._at_end |= not over.is_set()
+                if over.is_set():
                     return
-                number, picture = taken
+                number, picture = again.pop(0) if again else next(self._pictures, (None, None))
+                if number is None:
+                    self._at_end = True
+                    return
+                if picture is None:
+                    self.unread += 1
+                    continue
                 self.waiting[number] = picture
-            yield taken
+                message = pb.DetectStreamRequest(frame=pb.Frame(frame_id=number, image=image_of(picture, self._raw)))
+            yield message
 
     def stop(self) -> None:
         """No more for this stream. What it is taking now is left to the next."""
@@ -218,7 +219,8 @@ def main() -> int:
 
     pictures, fps = open_source(arguments.source)
     screen = Video(arguments.out, arguments.fps or fps) if arguments.out else Window()
-    policy = pb.FRAME_POLICY_LATEST if arguments.source.isdigit() else pb.FRAME_POLICY_ALL
+    live = arguments.source.isdigit() or "://" in arguments.source
+    policy = pb.FRAME_POLICY_LATEST if live else pb.FRAME_POLICY_ALL
     config = pb.StreamConfig(model=arguments.model, frame_policy=policy, track=arguments.track, heartbeat={"seconds": 20})
     feed = Feed(pictures, config, arguments.raw)
     count, began = {"detections": 0, "dropped": 0, "error": 0}, time.monotonic()
@@ -237,9 +239,9 @@ def main() -> int:
     finally:
         screen.close()
         rate = count["detections"] / (time.monotonic() - began)
-        told = f"{count['detections']} frames answered, {count['dropped']} dropped, {count['error']} failed"
-        print(f"{told}, {rate:.1f} a second")
-    return 1 if count["error"] else 0
+        failed = count["error"] + feed.unread
+        print(f"{count['detections']} frames answered, {count['dropped']} dropped, {failed} failed, {rate:.1f} a second")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
