@@ -2,18 +2,33 @@
 
 use serde::Deserialize;
 
-use super::{DetrSpec, Head, HeadError, YoloxSpec};
+use super::{
+    DetrRawSpec, DetrSpec, EndToEndSpec, Head, HeadError, SsdDecodedSpec, TfDetectionsSpec,
+    Yolov5Spec, Yolov8Spec, YoloxSpec,
+};
 use crate::tensor::TensorSignature;
 use crate::vision::ImageSize;
 
 /// The head of a model: its family, and what the family needs to be told.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(tag = "family", rename_all = "lowercase")]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(tag = "family", rename_all = "snake_case")]
 pub enum HeadSpec {
     /// Grid cells with a box, an objectness and class scores each.
     Yolox(YoloxSpec),
-    /// Finished candidates: labels, corner boxes and scores.
+    /// Boxes with an objectness and class scores each.
+    Yolov5(Yolov5Spec),
+    /// Boxes with class scores each.
+    Yolov8(Yolov8Spec),
+    /// Finished boxes, one a row.
+    EndToEnd(EndToEndSpec),
+    /// Boxes and class scores.
+    SsdDecoded(SsdDecodedSpec),
+    /// Finished candidates: boxes, classes, scores and their number.
+    TfDetections(TfDetectionsSpec),
+    /// Finished candidates: labels, boxes and scores.
     Detr(DetrSpec),
+    /// Queries with logits and a box each.
+    DetrRaw(DetrRawSpec),
 }
 
 // === impl HeadSpec ===
@@ -34,7 +49,13 @@ impl HeadSpec {
     ) -> Result<Box<dyn Head>, HeadError> {
         match self {
             Self::Yolox(spec) => spec.bind(input, class_count, outputs),
-            Self::Detr(spec) => spec.bind(class_count, outputs),
+            Self::Yolov5(spec) => spec.bind(input, class_count, outputs),
+            Self::Yolov8(spec) => spec.bind(input, class_count, outputs),
+            Self::EndToEnd(spec) => spec.bind(input, class_count, outputs),
+            Self::SsdDecoded(spec) => spec.bind(input, class_count, outputs),
+            Self::TfDetections(spec) => spec.bind(input, class_count, outputs),
+            Self::Detr(spec) => spec.bind(input, class_count, outputs),
+            Self::DetrRaw(spec) => spec.bind(input, class_count, outputs),
         }
     }
 
@@ -45,8 +66,8 @@ impl HeadSpec {
     /// the picture in the same way.
     pub fn size_input(&self) -> Option<&str> {
         match self {
-            Self::Yolox(_) => None,
             Self::Detr(spec) => spec.size_input.as_deref(),
+            _ => None,
         }
     }
 
@@ -55,8 +76,8 @@ impl HeadSpec {
     /// Where this is false, boxes are suppressed only when a request sets an IoU threshold.
     pub fn needs_nms(&self) -> bool {
         match self {
-            Self::Yolox(_) => true,
-            Self::Detr(_) => false,
+            Self::Yolox(_) | Self::Yolov5(_) | Self::Yolov8(_) | Self::SsdDecoded(_) => true,
+            Self::EndToEnd(_) | Self::TfDetections(_) | Self::Detr(_) | Self::DetrRaw(_) => false,
         }
     }
 }
