@@ -20,6 +20,7 @@ mod finished;
 mod outputs;
 mod rows;
 mod spec;
+mod ssd;
 mod ssd_decoded;
 #[cfg(test)]
 mod tests;
@@ -37,6 +38,9 @@ pub use detr_raw::DetrRawSpec;
 pub use end_to_end::{Column, Columns, EndToEndSpec};
 pub use error::HeadError;
 pub use spec::HeadSpec;
+pub use ssd::{
+    AnchorSpec, AnchorTable, BoxCoding, MAX_ANCHORS, Positive, PriorMap, PriorMaps, SsdSpec,
+};
 pub use ssd_decoded::SsdDecodedSpec;
 pub use tf_detections::TfDetectionsSpec;
 pub use yolov5::Yolov5Spec;

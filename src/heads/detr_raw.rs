@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::boxes::{BoxFormat, BoxLayout};
 use super::classes::{Activation, Background, ClassScores};
 use super::outputs::{BoundOutput, Kind};
-use super::rows::RowHead;
+use super::rows::{RowBoxes, RowHead};
 use super::{Head, HeadError};
 use crate::tensor::TensorSignature;
 use crate::vision::ImageSize;
@@ -71,7 +71,7 @@ impl DetrRawSpec {
         Ok(Box::new(RowHead {
             boxes: find(&self.boxes, 4)?,
             scores: find(&self.logits, classes.columns())?,
-            layout: BoxLayout::new(self.box_format, self.normalized, input),
+            coding: RowBoxes::Decoded(BoxLayout::new(self.box_format, self.normalized, input)),
             classes,
         }))
     }

@@ -42,6 +42,9 @@ pub enum HeadError {
     /// The outputs of one run differ in how many candidates they hold.
     #[error("outputs disagree: {0}")]
     Disagree(String),
+    /// The anchors are none that boxes could be counted from.
+    #[error("the anchors are wrong: {0}")]
+    Anchors(String),
     /// The batch has no such row.
     #[error("picture {index} was asked of a batch of {rows}")]
     Row {

@@ -3,8 +3,10 @@
 use super::boxes::BoxLayout;
 use super::classes::{Background, ClassScores};
 use super::outputs::BoundOutput;
+use super::ssd::Anchors;
 use super::{Decoded, Head, HeadError};
 use crate::tensor::Tensor;
+use crate::vision::BoundingBox;
 
 /// A head of such candidates, bound to a network.
 #[derive(Debug)]
@@ -13,8 +15,28 @@ pub(super) struct RowHead {
     pub(super) boxes: BoundOutput,
     /// `[N, P, columns]`.
     pub(super) scores: BoundOutput,
-    pub(super) layout: BoxLayout,
+    pub(super) coding: RowBoxes,
     pub(super) classes: ClassScores,
+}
+
+/// What the four numbers of a box mean.
+#[derive(Debug)]
+pub(super) enum RowBoxes {
+    /// They count from the candidate's anchor.
+    Anchored(Anchors),
+    /// They are a box.
+    Decoded(BoxLayout),
+}
+
+// === impl RowBoxes ===
+
+impl RowBoxes {
+    fn bbox(&self, index: usize, numbers: [f32; 4]) -> BoundingBox {
+        match self {
+            Self::Anchored(anchors) => anchors.bbox(index, numbers),
+            Self::Decoded(layout) => layout.bbox(numbers),
+        }
+    }
 }
 
 // === impl RowHead ===
@@ -42,7 +64,7 @@ impl Head for RowHead {
         let mut decoded = Decoded::default();
         for (index, row) in rows.enumerate() {
             if reader.may_reach(row) {
-                let bbox = || self.layout.bbox(boxes[index]);
+                let bbox = || self.coding.bbox(index, boxes[index]);
                 reader.read(row.iter().copied(), bbox, &mut decoded);
             }
         }

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use super::boxes::{BoxFormat, BoxLayout};
 use super::classes::{Activation, Background, ClassScores};
 use super::outputs::{BoundOutput, Kind};
-use super::rows::{RowHead, usual_background, usual_boxes, usual_scores};
+use super::rows::{RowBoxes, RowHead, usual_background, usual_boxes, usual_scores};
 use super::{Head, HeadError};
 use crate::tensor::TensorSignature;
 use crate::vision::ImageSize;
@@ -60,7 +60,7 @@ impl SsdDecodedSpec {
         Ok(Box::new(RowHead {
             boxes: find(&self.boxes, 4)?,
             scores: find(&self.scores, classes.columns())?,
-            layout: BoxLayout::new(self.box_format, self.normalized, input),
+            coding: RowBoxes::Decoded(BoxLayout::new(self.box_format, self.normalized, input)),
             classes,
         }))
     }

@@ -221,6 +221,68 @@ def end_to_end(rng):
     return {"input": [width, height], "classes": classes, "outputs": outputs, "cases": cases}
 
 
+def prior_boxes(width, height, maps, clip):
+    """Centre and size from 0 to 1; maps of (cells across, cells down, step, min sizes, max sizes, aspect ratios)."""
+    priors = []
+    for across, down, step, mins, maxs, ratios in maps:
+        shapes = []
+        for index, least in enumerate(mins):
+            shapes.append((least, least))
+            if maxs:
+                shapes.append((np.sqrt(least * maxs[index]),) * 2)
+            for ratio in ratios:
+                shapes.append((least * np.sqrt(ratio), least / np.sqrt(ratio)))
+                shapes.append((least / np.sqrt(ratio), least * np.sqrt(ratio)))
+        x = (np.arange(across) + 0.5) * (step / width if step else 1 / across)
+        y = (np.arange(down) + 0.5) * (step / height if step else 1 / down)
+        grid = np.zeros((down, across, len(shapes), 4))
+        grid[..., 0], grid[..., 1] = x[None, :, None], y[:, None, None]
+        grid[..., 2:] = np.array(shapes) / [width, height]
+        priors.append(grid.reshape(-1, 4))
+    priors = np.concatenate(priors)
+    return np.clip(priors, 0, 1) if clip else priors
+
+
+def from_priors(raw, priors, variances=(0.1, 0.2)):
+    """Centre and size from 0 to 1."""
+    centers = priors[:, :2] + raw[..., :2] * variances[0] * priors[:, 2:]
+    return np.concatenate([centers, priors[:, 2:] * np.exp(raw[..., 2:] * variances[1])], axis=-1)
+
+
+def maps_table(maps, clip):
+    """The maps as a card writes them."""
+    lines = []
+    for across, down, step, mins, maxs, ratios in maps:
+        keys = [f"cells = [{across}, {down}]"] + ([f"step = {step}"] if step else []) + [f"min_sizes = {mins}"]
+        keys += [f"max_sizes = {maxs}"] if maxs else []
+        keys += [f"aspect_ratios = {ratios}"] if ratios else []
+        lines.append("  { " + ", ".join(keys) + " },\n")
+    return f"[anchors]\nclip = {str(clip).lower()}\nmaps = [\n{''.join(lines)}]\n"
+
+
+def ssd(rng):
+    width, height, batch, classes = 48, 32, 2, 3
+    maps = [(3, 2, 16, [10], [20], [2]), (1, 1, None, [24, 30], [], [2, 3])]
+    scale = [width, height, width, height]
+    priors = prior_boxes(width, height, maps, True)
+    raw = steps(rng.normal(0, 1, (batch, len(priors), 4)), 16)
+    logits = steps(rng.normal([1, -1, -1, -1], 2, (batch, len(priors), classes + 1)), 16)
+    outputs = [output("loc", raw), output("conf", logits)]
+    cases = []
+    boxes = corners(from_priors(raw, priors) * scale)
+    head = 'family = "ssd"\ncoding = "ssd_pytorch"\nboxes = "loc"\nscores = "conf"\nactivation = "softmax"\n'
+    cases += candidates(boxes, softmax(logits)[..., 1:], head + maps_table(maps, True), (0.35,))
+    # The background's column is the first label's too, and is no object all the same.
+    scores = sigmoid(logits)
+    scores[..., 0] = -1
+    head = 'family = "ssd"\ncoding = "tensorflow"\nboxes = "loc"\nscores = "conf"\nactivation = "sigmoid"\nlabel_offset = 0\nanchors = "anchors.npy"\n'
+    anchors = halves(rng.uniform(0.1, 0.9, (len(priors), 4)))
+    boxes = corners(from_priors(yx(raw), yx(anchors)) * scale)
+    with_background = [{**case, "classes": classes + 1} for case in candidates(boxes, scores, head, (0.35,))]
+    cases += with_background
+    return {"input": [width, height], "classes": classes, "anchors": anchors.tolist(), "outputs": outputs, "cases": cases}
+
+
 def ssd_decoded(rng):
     width, height, batch, count, classes = 64, 48, 2, 20, 3
     boxes = steps(corners(some_boxes(rng, batch, count, width, height)) / [width, height, width, height], 256)
@@ -269,6 +331,69 @@ def detr_raw(rng):
     return {"input": [width, height], "classes": classes, "outputs": outputs, "cases": cases}
 
 
+# === anchors and a decode of full size, whose inputs are computed on both sides ===
+
+
+def noise(count, salt):
+    """Numbers in [-0.5, 0.5) that any language gets alike."""
+    with np.errstate(over="ignore"):
+        x = np.arange(count, dtype=np.uint32) * np.uint32(2654435761) + np.uint32(salt)
+        x ^= x >> np.uint32(15)
+        x *= np.uint32(2246822519)
+        x ^= x >> np.uint32(13)
+    return x.astype(np.float64) / 2.0**32 - 0.5
+
+
+def ssd300(sizes):
+    cells, steps = [38, 19, 10, 5, 3, 1], [8, 16, 32, 64, 100, 300]
+    ratios = [[2], [2, 3], [2, 3], [2, 3], [2], [2]]
+    return [(c, c, s, [sizes[i]], [sizes[i + 1]], ratios[i]) for i, (c, s) in enumerate(zip(cells, steps))]
+
+
+ULTRAFACE = [
+    (40, 30, None, [10, 16, 24], [], []),
+    (20, 15, None, [32, 48], [], []),
+    (10, 8, None, [64, 96], [], []),
+    (5, 4, None, [128, 192, 256], [], []),
+]
+
+
+def priors(_):
+    """Some of the anchors, and sums over all of them."""
+    sets = [
+        ("ssd300_voc", [300, 300], ssd300([30, 60, 111, 162, 213, 264, 315]), True),
+        ("ssd300_coco", [300, 300], ssd300([21, 45, 99, 153, 207, 261, 315]), True),
+        ("ultraface_rfb320", [320, 240], ULTRAFACE, True),
+    ]
+    found = []
+    for name, (width, height), maps, clip in sets:
+        boxes = prior_boxes(width, height, maps, clip)
+        picked = sorted({*range(0, len(boxes), 211), *range(len(boxes) - 6, len(boxes))})
+        weights = np.arange(len(boxes)) % 97 + 1
+        found.append(
+            {
+                "name": name,
+                "input": [width, height],
+                "anchors": maps_table(maps, clip).partition("\n")[2],
+                "count": len(boxes),
+                "sums": (boxes * weights[:, None]).sum(0).tolist(),
+                "some": [[int(i), *(round(x, 9) for x in boxes[i].tolist())] for i in picked],
+            }
+        )
+    return {"sets": found}
+
+
+def ultraface(_):
+    boxes = prior_boxes(320, 240, ULTRAFACE, True)
+    raw = (noise(4 * len(boxes), 1) * 6).astype(np.float32).astype(np.float64).reshape(1, -1, 4)
+    face = ((noise(len(boxes), 2) + 0.5) ** 16).astype(np.float32).astype(np.float64)
+    scores = face.reshape(1, -1, 1)
+    head = 'family = "ssd"\ncoding = "ssd_pytorch"\n' + maps_table(ULTRAFACE, True)
+    pixels = corners(from_priors(raw, boxes)) * [320, 240, 320, 240]
+    cases = [case for case in candidates(pixels, scores, head, (0.7,)) if "multi" not in case["head"]]
+    return {"input": [320, 240], "classes": 1, "cases": cases}
+
+
 def write(path, vectors):
     # A card stands once, and its cases say which.
     if any("head" in case for case in vectors.get("cases", [])):
@@ -284,6 +409,6 @@ def write(path, vectors):
 
 if __name__ == "__main__":
     write(FOLDER / "heads.json", {"yolox": yolox(), "detr": detr()})
-    families = [yolox_decoded, yolov5, yolov8, end_to_end, ssd_decoded, tf_detections, detr_raw]
+    families = [yolox_decoded, yolov5, yolov8, end_to_end, ssd_decoded, tf_detections, detr_raw, ssd, priors, ultraface]
     for seed, family in enumerate(families):
         write(FOLDER / "heads" / f"{family.__name__}.json", family(np.random.default_rng(seed)))

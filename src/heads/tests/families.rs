@@ -7,6 +7,9 @@ struct Family {
     input: [u32; 2],
     classes: usize,
     heads: Vec<String>,
+    #[serde(default)]
+    anchors: Vec<[f32; 4]>,
+    #[serde(default)]
     outputs: Vec<GoldenOutput>,
     cases: Vec<FamilyCase>,
 }
@@ -27,9 +30,11 @@ struct FamilyCase {
     case: Case,
 }
 
-/// The head of a card.
-pub(super) fn read(head: &str) -> HeadSpec {
-    toml::from_str(head).unwrap_or_else(|e| panic!("{head}: {e}"))
+/// The head of a card; a file of anchors that it names holds `anchors`.
+pub(super) fn read(head: &str, anchors: &[[f32; 4]]) -> HeadSpec {
+    let spec: HeadSpec<String> = toml::from_str(head).unwrap_or_else(|e| panic!("{head}: {e}"));
+    spec.resolve(|_| AnchorTable::new(anchors.to_vec()))
+        .unwrap()
 }
 
 macro_rules! family {
@@ -65,7 +70,7 @@ fn assert_golden_as(family: &Family, dtype: DType) {
         case,
     } in &family.cases
     {
-        let head = read(&family.heads[*head])
+        let head = read(&family.heads[*head], &family.anchors)
             .bind(
                 ImageSize { width, height },
                 classes.unwrap_or(family.classes),
@@ -98,6 +103,11 @@ fn end_to_end_gives_the_golden_boxes_in_rows_of_pictures_and_of_the_batch() {
 }
 
 #[test]
+fn ssd_gives_the_golden_boxes_in_either_coding() {
+    assert_golden(&family!("ssd"));
+}
+
+#[test]
 fn ssd_that_is_decoded_gives_the_golden_boxes_in_every_format() {
     assert_golden(&family!("ssd_decoded"));
 }
@@ -110,4 +120,37 @@ fn tf_detections_gives_the_golden_boxes_and_no_more_than_their_number() {
 #[test]
 fn detr_raw_gives_the_golden_boxes_under_sigmoid_and_softmax() {
     assert_golden(&family!("detr_raw"));
+}
+
+/// Numbers in [-0.5, 0.5), the same as the generator's.
+fn noise(count: usize, salt: u32) -> impl Iterator<Item = f64> {
+    (0..count as u32).map(move |at| {
+        let mut x = at.wrapping_mul(2_654_435_761).wrapping_add(salt);
+        x ^= x >> 15;
+        x = x.wrapping_mul(2_246_822_519);
+        x ^= x >> 13;
+        f64::from(x) / 4_294_967_296.0 - 0.5
+    })
+}
+
+#[test]
+fn ultraface_is_an_ssd_with_priors_of_its_own() {
+    const COUNT: usize = 4420;
+    let mut family = family!("ultraface");
+    let face = noise(COUNT, 2).map(|noise| (noise + 0.5).powi(16) as f32);
+    family.outputs = vec![
+        GoldenOutput {
+            name: "boxes".to_owned(),
+            shape: vec![1, COUNT, 4],
+            values: noise(4 * COUNT, 1).map(|n| (n * 6.0) as f32).collect(),
+        },
+        GoldenOutput {
+            name: "scores".to_owned(),
+            shape: vec![1, COUNT, 2],
+            values: face.flat_map(|face| [1.0 - face, face]).collect(),
+        },
+    ];
+    assert!(!family.cases[0].case.boxes.is_empty());
+    // Its numbers are no halves.
+    assert_golden_as(&family, DType::F32);
 }
