@@ -154,3 +154,24 @@ fn ultraface_is_an_ssd_with_priors_of_its_own() {
     // Its numbers are no halves.
     assert_golden_as(&family, DType::F32);
 }
+
+#[test]
+fn every_family_has_an_example_in_the_documents_that_is_a_card() {
+    #[derive(Deserialize)]
+    struct Example {
+        head: HeadSpec<String>,
+    }
+    let text = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/MODELS.md"));
+    let blocks = text.split("```toml\n").skip(1);
+    let examples: Vec<_> = blocks
+        .map(|block| block.split("```").next().unwrap())
+        .filter(|block| block.starts_with("[head]"))
+        .map(|block| toml::from_str::<Example>(block).unwrap_or_else(|e| panic!("{block}: {e}")))
+        .map(|example| std::mem::discriminant(&example.head))
+        .collect();
+    let known = super::odd::TINY_FAMILIES.map(|(card, _)| card);
+    for card in known.into_iter().chain(["family = 'detr'"]) {
+        let head: HeadSpec<String> = toml::from_str(card).unwrap();
+        assert!(examples.contains(&std::mem::discriminant(&head)), "{card}");
+    }
+}

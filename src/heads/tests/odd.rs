@@ -4,10 +4,10 @@ use super::families::read;
 use super::*;
 
 /// Outputs by name, each with the dimensions of a row.
-type Outputs = &'static [(&'static str, &'static [usize])];
+pub(super) type Outputs = &'static [(&'static str, &'static [usize])];
 
 /// Cards of every family and what their networks put out for a picture of [`TINY`], with two classes.
-const TINY_FAMILIES: [(&str, Outputs); 11] = [
+pub(super) const TINY_FAMILIES: [(&str, Outputs); 11] = [
     ("family = 'yolox'", &[("o", &[ANCHORS, 7])]),
     ("family = 'yolox'\ndecoded = true", &[("o", &[ANCHORS, 7])]),
     ("family = 'yolov5'", &[("o", &[9, 7])]),
