@@ -44,7 +44,7 @@ pub(super) const TINY_FAMILIES: [(&str, Outputs); 11] = [
     ),
 ];
 
-/// A batch of the outputs' rows that begin at `first`, and their signatures. Numbers are taken in turn.
+/// These rows of a batch, and their signatures. Numbers are taken in turn.
 fn tiny_batch(
     outputs: Outputs,
     rows: std::ops::Range<usize>,
