@@ -9,19 +9,42 @@
 //! a number: what a network emits for a strange picture (NaN, infinity, a class that does not exist) costs
 //! that candidate alone and is counted.
 
+mod boxes;
+mod cells;
+mod classes;
 mod detr;
+mod detr_raw;
+mod end_to_end;
 mod error;
+mod finished;
 mod outputs;
+mod rows;
 mod spec;
+mod ssd;
+mod ssd_decoded;
 #[cfg(test)]
 mod tests;
+mod tf_detections;
+mod yolov5;
+mod yolov8;
 mod yolox;
 
 use std::fmt;
 
+pub use boxes::BoxFormat;
+pub use classes::{Activation, Background};
 pub use detr::DetrSpec;
+pub use detr_raw::DetrRawSpec;
+pub use end_to_end::{Column, Columns, EndToEndSpec};
 pub use error::HeadError;
 pub use spec::HeadSpec;
+pub use ssd::{
+    AnchorSpec, AnchorTable, BoxCoding, MAX_ANCHORS, Positive, PriorMap, PriorMaps, SsdSpec,
+};
+pub use ssd_decoded::SsdDecodedSpec;
+pub use tf_detections::TfDetectionsSpec;
+pub use yolov5::Yolov5Spec;
+pub use yolov8::{OutputLayout, Yolov8Spec};
 pub use yolox::YoloxSpec;
 
 use crate::tensor::Tensor;
@@ -31,8 +54,9 @@ use crate::vision::{BoundingBox, ScoredBox};
 pub trait Head: Send + Sync + fmt::Debug {
     /// Decodes one picture of a batch.
     ///
-    /// `outputs` are the whole batch's tensors, `[N, ...]`, in the order of the signatures that the head was
-    /// bound to. `index` is the picture's row. Boxes scoring below `score_threshold` are left out.
+    /// `outputs` are the whole batch's tensors in the order of the signatures that the head was bound to: `[N, ...]`, but
+    /// for a family that says in the tensor whose a row is. `index` is the picture's row. Boxes scoring below
+    /// `score_threshold` are left out.
     ///
     /// # Errors
     /// [`HeadError`] when the tensors are not what the head was bound to, or hold no such row. Odd *values*
@@ -51,8 +75,8 @@ pub struct Decoded {
     /// The boxes, in pixels of the network's input, in no particular order. All numbers are finite, every
     /// box has an area above zero, and every class is one of the model's.
     pub boxes: Vec<ScoredBox>,
-    /// Candidates thrown away: those with a score that is not finite, and those that reached the threshold
-    /// but whose box is not finite or has no area, or whose class is none of the model's.
+    /// Candidates thrown away: of those that are not below the threshold, as no NaN is, the ones with a score that is
+    /// not finite, with a box that is not finite or has no area, or of a class that is none of the model's.
     pub dropped: usize,
 }
 

@@ -18,6 +18,7 @@ mod card;
 mod device;
 mod error;
 mod labels;
+mod npy;
 mod repository;
 mod source;
 mod spec;

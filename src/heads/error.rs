@@ -40,15 +40,11 @@ pub enum HeadError {
         stride: u32,
     },
     /// The outputs of one run differ in how many candidates they hold.
-    #[error("outputs disagree: {labels} labels, {boxes} boxes, {scores} scores")]
-    Disagree {
-        /// Candidates in the labels.
-        labels: usize,
-        /// Candidates in the boxes.
-        boxes: usize,
-        /// Candidates in the scores.
-        scores: usize,
-    },
+    #[error("outputs disagree: {0}")]
+    Disagree(String),
+    /// The anchors are none that boxes could be counted from.
+    #[error("the anchors are wrong: {0}")]
+    Anchors(String),
     /// The batch has no such row.
     #[error("picture {index} was asked of a batch of {rows}")]
     Row {

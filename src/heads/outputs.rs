@@ -2,10 +2,12 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 
 use half::slice::HalfFloatSliceExt;
 
 use super::HeadError;
+use super::classes::whole;
 use crate::tensor::{DType, Tensor, TensorSignature, show_shape};
 
 /// The element types that an output may have.
@@ -13,8 +15,8 @@ use crate::tensor::{DType, Tensor, TensorSignature, show_shape};
 pub(super) enum Kind {
     /// f32 or f16.
     Float,
-    /// i64 or i32.
-    Integer,
+    /// Whole numbers: i64 or i32, or f32 or f16 that hold them.
+    Label,
 }
 
 /// One output that a head reads: where it stands and what a row of it looks like.
@@ -33,7 +35,7 @@ impl Kind {
     fn holds(self, dtype: DType) -> bool {
         match self {
             Kind::Float => matches!(dtype, DType::F32 | DType::F16),
-            Kind::Integer => matches!(dtype, DType::I64 | DType::I32),
+            Kind::Label => Kind::Float.holds(dtype) || matches!(dtype, DType::I64 | DType::I32),
         }
     }
 }
@@ -42,7 +44,7 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Kind::Float => "f32 or f16",
-            Kind::Integer => "i64 or i32",
+            Kind::Label => "i64, i32, f32 or f16",
         })
     }
 }
@@ -91,29 +93,34 @@ impl BoundOutput {
         index: usize,
     ) -> Result<Cow<'a, [f32]>, HeadError> {
         let tensor = self.tensor(outputs)?;
-        if let Some(values) = tensor.as_slice::<f32>() {
-            return Ok(Cow::Borrowed(row_of(tensor, values, index)?));
-        }
-        let values = tensor.as_slice::<half::f16>().unwrap_or_default();
-        let values = row_of(tensor, values, index)?;
-        let mut floats = vec![0.0; values.len()];
-        values.convert_to_f32_slice(&mut floats);
-        Ok(Cow::Owned(floats))
+        widened(tensor, |len| row_range(tensor, len, index))
     }
 
-    /// One picture's integers.
-    pub(super) fn integers<'a>(
+    /// The floats of the whole batch, for an output whose rows are not the pictures'.
+    pub(super) fn all_floats<'a>(
+        &self,
+        outputs: &'a [Tensor],
+    ) -> Result<Cow<'a, [f32]>, HeadError> {
+        widened(self.tensor(outputs)?, |len| Ok(0..len))
+    }
+
+    /// One picture's whole numbers. A float that holds none becomes a label that no model has.
+    pub(super) fn labels<'a>(
         &self,
         outputs: &'a [Tensor],
         index: usize,
     ) -> Result<Cow<'a, [i64]>, HeadError> {
         let tensor = self.tensor(outputs)?;
         if let Some(values) = tensor.as_slice::<i64>() {
-            return Ok(Cow::Borrowed(row_of(tensor, values, index)?));
+            let row = row_range(tensor, values.len(), index)?;
+            return Ok(Cow::Borrowed(&values[row]));
         }
-        let values = tensor.as_slice::<i32>().unwrap_or_default();
-        let values = row_of(tensor, values, index)?;
-        Ok(values.iter().map(|&value| i64::from(value)).collect())
+        if let Some(values) = tensor.as_slice::<i32>() {
+            let row = row_range(tensor, values.len(), index)?;
+            return Ok(values[row].iter().map(|&value| i64::from(value)).collect());
+        }
+        let values = widened(tensor, |len| row_range(tensor, len, index))?;
+        Ok(values.iter().map(|&value| whole(value)).collect())
     }
 
     /// The tensor of this output, checked again: a dimension left open at the start is known only now.
@@ -149,14 +156,29 @@ impl BoundOutput {
     }
 }
 
-/// The elements of row `index` of a tensor whose elements are `values`.
-fn row_of<'a, T>(tensor: &Tensor, values: &'a [T], index: usize) -> Result<&'a [T], HeadError> {
+/// Part of a tensor of floats or halves, as floats; `part` is told how many there are.
+fn widened(
+    tensor: &Tensor,
+    part: impl Fn(usize) -> Result<Range<usize>, HeadError>,
+) -> Result<Cow<'_, [f32]>, HeadError> {
+    if let Some(values) = tensor.as_slice::<f32>() {
+        return Ok(Cow::Borrowed(&values[part(values.len())?]));
+    }
+    let values = tensor.as_slice::<half::f16>().unwrap_or_default();
+    let values = &values[part(values.len())?];
+    let mut floats = vec![0.0; values.len()];
+    values.convert_to_f32_slice(&mut floats);
+    Ok(Cow::Owned(floats))
+}
+
+/// Where row `index` of a tensor of `len` elements lies.
+fn row_range(tensor: &Tensor, len: usize, index: usize) -> Result<Range<usize>, HeadError> {
     let rows = tensor.shape()[0];
     if index >= rows {
         return Err(HeadError::Row { index, rows });
     }
-    let len = values.len() / rows;
-    Ok(&values[index * len..(index + 1) * len])
+    let len = len / rows;
+    Ok(index * len..(index + 1) * len)
 }
 
 fn list(outputs: &[TensorSignature]) -> String {
@@ -193,7 +215,7 @@ mod tests {
             signature("boxes", DType::F32, &[None, Some(300), Some(4)]),
             signature("scores", DType::F16, &[Some(1), Some(300)]),
         ];
-        let error = BoundOutput::find(&outputs, Some("labels"), Kind::Integer, &[None]);
+        let error = BoundOutput::find(&outputs, Some("labels"), Kind::Label, &[None]);
         assert_eq!(
             error.unwrap_err().to_string(),
             "the network has no output `labels`; it has `boxes` f32 [?, 300, 4], `scores` f16 [1, 300]"
@@ -228,8 +250,17 @@ mod tests {
         assert_eq!(row.unwrap().as_ref(), [-0.5, 65504.0]);
 
         let tensor = [Tensor::from_slice(&[2, 2], &[1i32, -2, i32::MIN, 4]).unwrap()];
-        let row = bound(Kind::Integer, &[Some(2)], DType::I32).integers(&tensor, 1);
+        let row = bound(Kind::Label, &[Some(2)], DType::I32).labels(&tensor, 1);
         assert_eq!(row.unwrap().as_ref(), [i64::from(i32::MIN), 4]);
+    }
+
+    #[test]
+    fn a_float_is_a_label_where_it_is_a_whole_number() {
+        let values = [3.0, -2.0, 0.5, f32::NAN, f32::INFINITY, 1e30];
+        let tensor = [Tensor::from_slice(&[1, 6], &values).unwrap()];
+        let row = bound(Kind::Label, &[None], DType::F32).labels(&tensor, 0);
+        let none = i64::MIN;
+        assert_eq!(row.unwrap().as_ref(), [3, -2, none, none, none, i64::MAX]);
     }
 
     #[test]

@@ -1,4 +1,7 @@
-//! Every family against the golden vectors of `tests/golden/make_heads.py`, and against odd numbers.
+//! Heads against the golden vectors of `tests/golden/make_heads.py`, and against odd numbers.
+
+mod families;
+mod odd;
 
 use half::f16;
 use proptest::prelude::*;

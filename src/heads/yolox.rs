@@ -3,19 +3,20 @@
 //! A cell's numbers are dx, dy, dw, dh, objectness and the class scores; objectness and class scores went
 //! through the sigmoid inside the network. Anchors are in the order of the strides, row by row in each grid.
 //! The cell in column `c` and row `r` of a grid of stride `s` has its centre at `((dx + c) * s, (dy + r) * s)`
-//! and the size `(exp(dw) * s, exp(dh) * s)`, in pixels of the network's input.
+//! and the size `(exp(dw) * s, exp(dh) * s)`, in pixels of the network's input. An export that has done this itself
+//! (`decoded`) gives the centre and the size in their place.
 
 use std::num::NonZeroU32;
 
 use serde::Deserialize;
 
+use super::boxes::{BoxFormat, BoxLayout, centered};
+use super::cells::{CellBoxes, CellHead, HEADER};
+use super::classes::ClassScores;
 use super::outputs::{BoundOutput, Kind};
-use super::{Decoded, Head, HeadError};
-use crate::tensor::{Tensor, TensorSignature};
-use crate::vision::{BoundingBox, ClassId, ImageSize, ScoredBox};
-
-/// Numbers of a cell ahead of its class scores.
-const CELL_HEADER: usize = 5;
+use super::{Head, HeadError};
+use crate::tensor::TensorSignature;
+use crate::vision::{BoundingBox, ImageSize};
 
 /// What a card says about a YOLOX head.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -25,24 +26,17 @@ pub struct YoloxSpec {
     pub strides: Vec<NonZeroU32>,
     /// The output's name; unset = the network's only one.
     pub output: Option<String>,
+    /// Whether the network decodes its boxes itself: centre and size in pixels of its input.
+    pub decoded: bool,
     /// Whether a cell gives a box for every class that reaches the threshold, rather than for its best class
     /// alone. More boxes at low thresholds, and the better average precision that comes of them; next to no
     /// difference at those used in practice.
     pub multi_label: bool,
 }
 
-/// A YOLOX head bound to a network.
-#[derive(Debug)]
-struct YoloxHead {
-    output: BoundOutput,
-    cells: Vec<Cell>,
-    cell_len: usize,
-    multi_label: bool,
-}
-
 /// Where an anchor's cell lies.
 #[derive(Debug, Clone, Copy)]
-struct Cell {
+pub(super) struct Cell {
     column: f32,
     row: f32,
     /// Side in pixels of the network's input.
@@ -57,6 +51,7 @@ impl Default for YoloxSpec {
         Self {
             strides: [8, 16, 32].map(stride).to_vec(),
             output: None,
+            decoded: false,
             multi_label: false,
         }
     }
@@ -70,13 +65,14 @@ impl YoloxSpec {
         outputs: &[TensorSignature],
     ) -> Result<Box<dyn Head>, HeadError> {
         let cells = self.cells(input)?;
-        let cell_len = CELL_HEADER + class_count;
-        let row = [Some(cells.len()), Some(cell_len)];
-        Ok(Box::new(YoloxHead {
+        let row = [Some(cells.len()), Some(HEADER + class_count)];
+        Ok(Box::new(CellHead {
             output: BoundOutput::find(outputs, self.output.as_deref(), Kind::Float, &row)?,
-            cells,
-            cell_len,
-            multi_label: self.multi_label,
+            boxes: match self.decoded {
+                true => CellBoxes::Decoded(BoxLayout::new(BoxFormat::Cxcywh, false, input)),
+                false => CellBoxes::Grid(cells),
+            },
+            classes: ClassScores::plain(class_count, self.multi_label),
         }))
     }
 
@@ -104,69 +100,16 @@ impl YoloxSpec {
     }
 }
 
-// === impl YoloxHead ===
-
-impl Head for YoloxHead {
-    fn decode(
-        &self,
-        outputs: &[Tensor],
-        index: usize,
-        score_threshold: f32,
-    ) -> Result<Decoded, HeadError> {
-        let numbers = self.output.floats(outputs, index)?;
-        let mut decoded = Decoded::default();
-        for (cell, numbers) in self.cells.iter().zip(numbers.chunks_exact(self.cell_len)) {
-            let (header, classes) = numbers.split_at(CELL_HEADER);
-            let objectness = header[4];
-            // No class score is above one, so nothing here can reach the threshold: true of all but a few
-            // cells, which makes this the line that counts. A NaN is not below and goes on.
-            if objectness < score_threshold {
-                continue;
-            }
-            if !objectness.is_finite() || classes.iter().any(|class| !class.is_finite()) {
-                decoded.dropped += 1;
-                continue;
-            }
-            let bbox = cell.bbox(header);
-            let scored = |(class, score): (usize, f32)| ScoredBox {
-                bbox,
-                score,
-                class: ClassId(class as u32),
-            };
-            let scores = classes.iter().map(|class| objectness * class).enumerate();
-            let candidates = scores.filter(|&(_, score)| score >= score_threshold);
-            if self.multi_label {
-                candidates.for_each(|candidate| decoded.push(scored(candidate)));
-            } else if let Some(best) = candidates
-                // `max_by` keeps the last of equals: reversed, the lowest class wins.
-                .rev()
-                .max_by(|(_, a), (_, b)| a.total_cmp(b))
-            {
-                decoded.push(scored(best));
-            }
-        }
-        Ok(decoded)
-    }
-}
-
 // === impl Cell ===
 
 impl Cell {
-    /// The box of a cell whose numbers begin with `dx, dy, dw, dh`. They may be anything, and so may it.
-    fn bbox(self, header: &[f32]) -> BoundingBox {
-        let (center_x, center_y) = (
-            (header[0] + self.column) * self.stride,
-            (header[1] + self.row) * self.stride,
-        );
-        let (half_width, half_height) = (
-            header[2].exp() * self.stride / 2.0,
-            header[3].exp() * self.stride / 2.0,
-        );
-        BoundingBox {
-            x_min: center_x - half_width,
-            y_min: center_y - half_height,
-            x_max: center_x + half_width,
-            y_max: center_y + half_height,
-        }
+    /// The box of a cell whose numbers are `dx, dy, dw, dh`. They may be anything, and so may it.
+    pub(super) fn bbox(self, [dx, dy, dw, dh]: [f32; 4]) -> BoundingBox {
+        centered(
+            (dx + self.column) * self.stride,
+            (dy + self.row) * self.stride,
+            dw.exp() * self.stride,
+            dh.exp() * self.stride,
+        )
     }
 }

@@ -10,7 +10,7 @@ use super::{
     BatchingSpec, DetectionDefaults, FileName, InstanceSpec, ModelError, ModelSource, ModelSpec,
     Threshold,
 };
-use crate::heads::HeadSpec;
+use crate::heads::{AnchorTable, HeadSpec};
 use crate::vision::preprocess::InputSpec;
 
 /// Longest piece of a card that an error quotes, in characters.
@@ -29,7 +29,7 @@ struct Card {
     source: Option<ModelSource>,
     /// An [`InputSpec`] and the input's name beside it; taken apart in [`parse`].
     input: toml::Table,
-    head: HeadSpec,
+    head: HeadSpec<FileName>,
     #[serde(default)]
     labels: LabelsTable,
     defaults: DefaultsTable,
@@ -56,8 +56,11 @@ struct DefaultsTable {
     class_agnostic_nms: bool,
 }
 
-/// Reads a card.
-pub(super) fn parse(text: &str) -> Result<ModelSpec, ModelError> {
+/// Reads a card. `anchors` reads a file of anchors that the card names.
+pub(super) fn parse(
+    text: &str,
+    anchors: impl FnOnce(&FileName) -> Result<AnchorTable, ModelError>,
+) -> Result<ModelSpec, ModelError> {
     let mut card: Card = toml::from_str(text).map_err(|error| explain(text, &error))?;
 
     let wrong = |message: String| ModelError::Card(message);
@@ -80,7 +83,8 @@ pub(super) fn parse(text: &str) -> Result<ModelSpec, ModelError> {
         .validate()
         .map_err(|reason| wrong(format!("`[input]`: {reason}")))?;
 
-    if card.head.needs_nms() && card.defaults.iou_threshold.is_none() {
+    let head = card.head.resolve(|file| anchors(&file))?;
+    if head.needs_nms() && card.defaults.iou_threshold.is_none() {
         return Err(wrong(
             "`[defaults]` lacks `iou_threshold`, and a head of this family gives every object many times"
                 .to_owned(),
@@ -98,7 +102,7 @@ pub(super) fn parse(text: &str) -> Result<ModelSpec, ModelError> {
         source: card.source,
         input,
         input_name,
-        head: card.head,
+        head,
         labels_file: card.labels.file,
         defaults: DetectionDefaults {
             score_threshold: card.defaults.score_threshold,

@@ -12,6 +12,9 @@ pub enum ModelError {
     /// A labels file has a line that cannot be a label, or too few or too many of them.
     #[error("{0}")]
     Labels(String),
+    /// A file of anchors holds something else.
+    #[error("{0}")]
+    Anchors(String),
     /// A value is not one that its type can hold.
     #[error("{0}")]
     Value(String),

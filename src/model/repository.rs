@@ -4,7 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::{LabelMap, ModelError, ModelName, ModelSpec, ModelVersion};
+use super::{FileName, LabelMap, ModelError, ModelName, ModelSpec, ModelVersion, npy};
+use crate::heads::{AnchorTable, MAX_ANCHORS};
 
 /// The card's file in a model's folder.
 const CARD: &str = "model.toml";
@@ -15,6 +16,9 @@ const NETWORK: &str = "model.onnx";
 /// Largest card or labels file, in bytes. They are a few kilobytes; this keeps a misplaced file of weights
 /// out of memory.
 const MAX_TEXT_LEN: u64 = 4 << 20;
+
+/// Largest file of anchors, in bytes: as many as a head may have, and the file's header.
+const MAX_ANCHORS_LEN: u64 = 16 * MAX_ANCHORS as u64 + 1024;
 
 /// The models found in a folder, as they were when it was opened.
 #[derive(Debug)]
@@ -173,7 +177,16 @@ fn read_card(folder: &Path) -> Result<ModelSpec, ModelError> {
         });
     }
     let text = read_text(&path)?;
-    ModelSpec::parse(&text).map_err(|error| error.within(path))
+    let anchors = |file: &FileName| read_anchors(&folder.join(file.as_str()));
+    ModelSpec::parse(&text, anchors).map_err(|error| error.within(path))
+}
+
+fn read_anchors(path: &Path) -> Result<AnchorTable, ModelError> {
+    let bytes = read_bytes(path, MAX_ANCHORS_LEN)?;
+    let anchors = npy::rows(&bytes).and_then(|rows| {
+        AnchorTable::new(rows).map_err(|error| ModelError::Anchors(error.to_string()))
+    });
+    anchors.map_err(|error| error.within(path))
 }
 
 /// The folders in a folder that are not hidden, by name.
@@ -195,15 +208,22 @@ fn subfolders(folder: &Path) -> Result<Vec<(String, PathBuf)>, ModelError> {
 }
 
 fn read_text(path: &Path) -> Result<String, ModelError> {
-    let read = || -> io::Result<String> {
-        let mut text = String::new();
+    String::from_utf8(read_bytes(path, MAX_TEXT_LEN)?).map_err(|_| ModelError::Read {
+        path: path.to_owned(),
+        source: io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"),
+    })
+}
+
+fn read_bytes(path: &Path, max_len: u64) -> Result<Vec<u8>, ModelError> {
+    let read = || -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
         File::open(path)?
-            .take(MAX_TEXT_LEN + 1)
-            .read_to_string(&mut text)?;
-        if text.len() as u64 > MAX_TEXT_LEN {
-            return Err(io::Error::other(format!("it is over {MAX_TEXT_LEN} bytes")));
+            .take(max_len + 1)
+            .read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > max_len {
+            return Err(io::Error::other(format!("it is over {max_len} bytes")));
         }
-        Ok(text)
+        Ok(bytes)
     };
     read().map_err(|source| ModelError::Read {
         path: path.to_owned(),

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use super::{BatchingSpec, FileName, InstanceSpec, ModelError, ModelSource, Threshold, card};
-use crate::heads::HeadSpec;
+use crate::heads::{AnchorTable, HeadSpec};
 use crate::vision::preprocess::InputSpec;
 
 /// A parsed card, `models/<name>/model.toml`.
@@ -54,13 +54,16 @@ pub struct DetectionDefaults {
 // === impl ModelSpec ===
 
 impl ModelSpec {
-    /// Reads a card.
+    /// Reads a card. `anchors` reads a file of anchors that the card names, which lies beside it.
     ///
     /// # Errors
     /// [`ModelError::Card`] in one line: the place, and what is wrong there. A key that is not known is an
-    /// error that names the nearest known one.
-    pub fn parse(text: &str) -> Result<Self, ModelError> {
-        card::parse(text)
+    /// error that names the nearest known one. And what `anchors` says.
+    pub fn parse(
+        text: &str,
+        anchors: impl FnOnce(&FileName) -> Result<AnchorTable, ModelError>,
+    ) -> Result<Self, ModelError> {
+        card::parse(text, anchors)
     }
 }
 
@@ -69,6 +72,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::heads::AnchorSpec;
     use crate::model::{Device, DeviceRequest, Origin};
 
     const SHORT: &str = r#"
@@ -137,8 +141,12 @@ device = "cpu"
 threads = 4
 "#;
 
+    fn parse(card: &str) -> Result<ModelSpec, ModelError> {
+        ModelSpec::parse(card, |file| panic!("{file:?} is read"))
+    }
+
     fn refusal(card: &str) -> String {
-        ModelSpec::parse(card).unwrap_err().to_string()
+        parse(card).unwrap_err().to_string()
     }
 
     /// The card with `from` replaced, which must be there.
@@ -149,7 +157,7 @@ threads = 4
 
     #[test]
     fn a_short_card_has_the_documented_defaults() {
-        let spec = ModelSpec::parse(SHORT).unwrap();
+        let spec = parse(SHORT).unwrap();
         assert!(spec.required);
         assert_eq!(spec.source, None);
         assert_eq!(spec.input_name, None);
@@ -163,7 +171,7 @@ threads = 4
 
     #[test]
     fn a_full_card_is_read_whole() {
-        let spec = ModelSpec::parse(FULL).unwrap();
+        let spec = parse(FULL).unwrap();
         assert!(!spec.required);
         assert_eq!(spec.license, "Apache-2.0");
         let source = spec.source.unwrap();
@@ -310,5 +318,103 @@ threads = 4
         let error = refusal(&edited(SHORT, "\n[input]", "instances = []\n[input]"));
         assert!(error.contains("`instances` is empty"), "{error}");
         assert_eq!(refusal(""), "line 1, ``: missing field `input`");
+    }
+
+    const SSD: &str = r#"
+[input]
+size = [300, 300]
+resize = { mode = "stretch" }
+color = "rgb"
+
+[head]
+family = "ssd"
+coding = "tensorflow"
+anchors = "anchors.npy"
+
+[defaults]
+score_threshold = 0.5
+iou_threshold = 0.6
+"#;
+
+    #[test]
+    fn anchors_come_from_the_file_that_the_card_names() {
+        let table = AnchorTable::new(vec![[0.5, 0.5, 0.25, 0.125]]).unwrap();
+        let spec = ModelSpec::parse(SSD, |file| {
+            assert_eq!(file.as_str(), "anchors.npy");
+            Ok(table.clone())
+        })
+        .unwrap();
+        let HeadSpec::Ssd(head) = spec.head else {
+            panic!("{:?}", spec.head)
+        };
+        assert_eq!(head.anchors, AnchorSpec::Table(table));
+    }
+
+    #[test]
+    fn a_card_of_another_family_is_held_to_its_own_keys() {
+        let computed = "[head.anchors]\nclip = true\nmaps = [{ cells = [1, 1], min_sizes = [9] }]";
+        let maps = edited(SSD, "anchors = \"anchors.npy\"", computed);
+        assert!(parse(&maps).is_ok());
+        for (card, from, to, expected) in [
+            (
+                SSD,
+                "coding",
+                "codign",
+                "unknown key `codign`; the nearest known one is `coding`",
+            ),
+            (
+                SSD,
+                "\"tensorflow\"",
+                "\"tf\"",
+                "unknown value `tf`; the nearest known one is",
+            ),
+            (
+                SSD,
+                "anchors.npy",
+                "../anchors.npy",
+                "is no plain file name",
+            ),
+            (
+                SSD,
+                "anchors = \"anchors.npy\"",
+                "",
+                "missing field `anchors`",
+            ),
+            (
+                &maps,
+                "min_sizes",
+                "sizes",
+                "unknown key `sizes`; the nearest known one is",
+            ),
+            (
+                &maps,
+                "min_sizes = [9]",
+                "min_sizes = [-9]",
+                "-9 is not above zero",
+            ),
+            (&maps, "iou_threshold = 0.6", "", "lacks `iou_threshold`"),
+            (
+                SHORT,
+                "\"detr\"",
+                "\"yolov11\"",
+                "unknown value `yolov11`; the nearest known one is `yolov5`",
+            ),
+            (
+                SHORT,
+                "\"detr\"",
+                "\"ssd_decoded\"",
+                "missing field `box_format`",
+            ),
+            (
+                SHORT,
+                "\"detr\"",
+                "\"end_to_end\"\ncolumns = [\"x0\"]",
+                "the columns lack `y0`",
+            ),
+        ] {
+            let error = refusal(&edited(card, from, to));
+            assert!(error.contains(expected), "{to}: {error}");
+            assert!(!error.contains('\n'), "{error}");
+        }
     }
 }

@@ -16,6 +16,7 @@ mod detect;
 mod documents;
 mod doors;
 mod failure;
+mod heads;
 mod health;
 mod overload;
 mod pictures;

@@ -5,6 +5,7 @@ use std::fs;
 use tempfile::TempDir;
 
 use super::*;
+use crate::heads::{AnchorSpec, HeadSpec, SsdSpec};
 use crate::vision::ClassId;
 
 const GOOD_CARD: &str = r#"
@@ -149,6 +150,88 @@ fn a_folder_that_is_not_there_and_labels_that_are_wrong_are_told_by_path() {
         let error = model.labels(model.spec.as_ref().unwrap()).unwrap_err();
         assert!(error.to_string().contains(reason), "{error}");
     }
+}
+
+const SSD_CARD: &str = r#"
+[input]
+size = [300, 300]
+resize = { mode = "stretch" }
+color = "rgb"
+[head]
+family = "ssd"
+coding = "tensorflow"
+anchors = "anchors.npy"
+[defaults]
+score_threshold = 0.5
+iou_threshold = 0.6
+"#;
+
+/// The anchors in a model's folder, as the only model of a repository reads them.
+fn anchors_of(folder: &Path) -> Result<Vec<[f32; 4]>, String> {
+    let models = ModelRepository::open(folder).unwrap();
+    let spec = models.entries()[0].spec.as_ref();
+    match &spec.map_err(|error| error.to_string())?.head {
+        HeadSpec::Ssd(SsdSpec {
+            anchors: AnchorSpec::Table(table),
+            ..
+        }) => Ok(table.anchors().to_vec()),
+        head => panic!("{head:?}"),
+    }
+}
+
+#[test]
+fn anchors_lie_beside_the_card_and_are_told_by_path_when_they_are_wrong() {
+    let root = repository(&[("a/model.toml", SSD_CARD)]);
+    let file = root.path().join("a/anchors.npy");
+    let error = anchors_of(root.path()).unwrap_err();
+    assert!(error.contains("a/anchors.npy cannot be read: "), "{error}");
+    fs::write(&file, "0.5 0.5 0.1 0.1").unwrap();
+    let error = anchors_of(root.path()).unwrap_err();
+    assert!(
+        error.ends_with("a/anchors.npy: it is no .npy file"),
+        "{error}"
+    );
+
+    let write = |numbers: [f32; 4]| {
+        let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 4), }\n";
+        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+        bytes.extend((header.len() as u16).to_le_bytes());
+        bytes.extend(header.bytes());
+        bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+        fs::write(&file, bytes).unwrap();
+    };
+    write([0.5, 0.5, 0.25, 0.125]);
+    assert_eq!(anchors_of(root.path()).unwrap(), [[0.5, 0.5, 0.25, 0.125]]);
+    write([0.5, 0.5, 0.25, 0.0]);
+    let error = anchors_of(root.path()).unwrap_err();
+    assert!(
+        error.contains("anchors.npy: the anchors are wrong: number 0, "),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_anchors_of_ssd_mobilenet_are_read_whole() {
+    let shared = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../shared/models/ssd_mobilenet_v1_coco_300_anchors.npy");
+    let Ok(bytes) = fs::read(shared) else {
+        println!("skipped: the anchors of SSD-MobileNet (../shared is absent)");
+        return;
+    };
+    let root = repository(&[("a/model.toml", SSD_CARD)]);
+    fs::write(root.path().join("a/anchors.npy"), bytes).unwrap();
+    let anchors = anchors_of(root.path()).unwrap();
+    assert_eq!(anchors.len(), 1917);
+    // What NumPy says of them.
+    let sums = [957.96974, 957.96974, 567.70154, 567.70154];
+    for (number, expected) in sums.into_iter().enumerate() {
+        let sum: f64 = anchors.iter().map(|a| f64::from(a[number])).sum();
+        assert!((sum - expected).abs() < 1e-4, "{number}: {sum}");
+    }
+    assert_eq!(
+        anchors[1000],
+        [0.922_787_67, 0.554_963_23, 0.141_967_33, 0.283_934_65]
+    );
 }
 
 #[test]
