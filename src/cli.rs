@@ -1,5 +1,6 @@
 //! The commands of the binary, one file each. They read flags and the environment, which no other room does.
 
+mod client;
 mod detect;
 mod models;
 mod serve;
