@@ -508,7 +508,10 @@ async fn many_latest_streams_on_a_slow_device_account_for_every_frame() {
     assert_eq!(answered + superseded, STREAMS * FRAMES);
     // How they are shared is measured by the bench; here a busy machine may feed one less than another.
     assert!(superseded > 0);
-    assert!(counts.iter().all(|(answered, _)| *answered > 0), "{counts:?}");
+    assert!(
+        counts.iter().all(|(answered, _)| *answered > 0),
+        "{counts:?}"
+    );
     // No replaced frame was decoded.
     let prepared = server.counter("detectd_pictures_prepared_total").await;
     assert_eq!(prepared, answered);
