@@ -1,6 +1,8 @@
 //! The commands of the binary, one file each. They read flags and the environment, which no other room does.
 
+mod client;
 mod detect;
+mod eval;
 mod models;
 mod serve;
 mod simulate;
@@ -26,6 +28,8 @@ enum Command {
     Serve(serve::Serve),
     /// Send photos to a server, print the boxes and draw them.
     Detect(detect::Detect),
+    /// Measure a served model's average precision on pictures with annotations.
+    Eval(eval::Eval),
     /// Look at a model repository without serving it.
     Models(models::Models),
     /// Play a scenario in virtual time, with the server's own scheduling.
@@ -54,6 +58,7 @@ impl Cli {
         let outcome = match self.command {
             Command::Serve(serve) => serve.run(),
             Command::Detect(detect) => detect.run(),
+            Command::Eval(eval) => eval.run(),
             Command::Models(models) => models.run(),
             Command::Simulate(simulate) => simulate.run(),
         };

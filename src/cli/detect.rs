@@ -1,21 +1,20 @@
 //! `detectd detect`: a client. Sends photos, prints the boxes, draws them.
 
 mod print;
-mod refusal;
 mod stream;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::Args;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
+use super::client::{self, ClientFlags, Refusal};
 use super::{Exit, terminal};
 use crate::grpc::pb;
 use crate::grpc::pb::detection_service_client::DetectionServiceClient;
 use print::{as_json, as_text, draw, drawing};
-use refusal::Refusal;
 use stream::StreamFlags;
 
 /// Sends photos to a server, prints the boxes and draws them.
@@ -24,12 +23,8 @@ pub(super) struct Detect {
     /// Photos: JPEG, PNG, WebP, GIF or BMP. With --stream also folders of them, in the order of their names.
     #[arg(required = true, value_name = "PHOTO")]
     photos: Vec<PathBuf>,
-    /// The server's gRPC address.
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:50051")]
-    addr: String,
-    /// The model; the server's default when unset.
-    #[arg(long, value_name = "NAME", default_value = "")]
-    model: String,
+    #[command(flatten)]
+    client: ClientFlags,
     /// Leave out boxes scoring below this; the model's default when unset.
     #[arg(long, value_name = "SCORE")]
     score_threshold: Option<f32>,
@@ -53,9 +48,6 @@ pub(super) struct Detect {
     stream: StreamFlags,
 }
 
-/// The server's own limit may be smaller; it says so itself.
-const MAX_MESSAGE: usize = 256 << 20;
-
 // === impl Detect ===
 
 impl Detect {
@@ -66,7 +58,7 @@ impl Detect {
             .build()
             .context("cannot start the runtime")?;
         runtime.block_on(async {
-            let mut client = connect(&self.addr, timeout).await?;
+            let mut client = self.client.connect(timeout).await?;
             if let Some(out) = &self.out {
                 std::fs::create_dir_all(out)
                     .with_context(|| format!("cannot make {}", out.display()))?;
@@ -103,20 +95,14 @@ impl Detect {
     ) -> anyhow::Result<()> {
         let encoded = std::fs::read(photo).context("cannot read it")?;
         let request = pb::DetectRequest {
-            model: self.model.clone(),
+            model: self.client.model.clone(),
             image: Some(pb::Image {
                 source: Some(pb::image::Source::Encoded(encoded.clone().into())),
             }),
             options: Some(self.options()),
             ..Default::default()
         };
-        // The server is told as well: it does nothing for an answer that nobody waits for.
-        let mut request = tonic::Request::new(request);
-        request.set_timeout(timeout);
-        let response = match client.detect(request).await {
-            Ok(response) => response.into_inner(),
-            Err(status) => bail!(Refusal::from(&status).to_string()),
-        };
+        let response = client::detect(client, request, timeout).await?;
         self.show(photo, None, &encoded, &response)
     }
 
@@ -148,16 +134,4 @@ impl Detect {
         }
         Ok(())
     }
-}
-
-async fn connect(addr: &str, timeout: Duration) -> anyhow::Result<DetectionServiceClient<Channel>> {
-    let channel = Endpoint::from_shared(format!("http://{addr}"))
-        .with_context(|| format!("--addr {addr} is not HOST:PORT"))?
-        .connect_timeout(timeout)
-        .connect()
-        .await
-        .with_context(|| format!("no server answers at {addr}; start one with `detectd serve`"))?;
-    Ok(DetectionServiceClient::new(channel)
-        .max_decoding_message_size(MAX_MESSAGE)
-        .max_encoding_message_size(MAX_MESSAGE))
 }

@@ -1,6 +1,6 @@
 //! Writing to the terminal: the one place that prints.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
 /// Prints a line on standard output. A reader that has gone, as `head` does, is no fault of ours.
 pub(super) fn say(line: &str) {
@@ -19,6 +19,12 @@ pub(super) fn say_unless(for_a_program: bool, line: &str) {
     }
 }
 
+/// A line on standard error that says how far a command is, and goes again. Only a terminal shows it.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    shown: bool,
+}
+
 /// An error and its causes in one line, without what a cause says that has been said.
 pub(super) fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
@@ -30,6 +36,26 @@ pub(super) fn one_line(error: &anyhow::Error) -> String {
         }
     }
     line
+}
+
+// === impl Progress ===
+
+impl Progress {
+    /// In place of what it said before.
+    pub(super) fn show(&mut self, text: &str) {
+        let mut stderr = std::io::stderr();
+        if stderr.is_terminal() {
+            self.shown = true;
+            drop(write!(stderr, "\r{text}\x1b[K"));
+        }
+    }
+
+    /// Makes room for other lines.
+    pub(super) fn clear(&mut self) {
+        if std::mem::take(&mut self.shown) {
+            drop(write!(std::io::stderr(), "\r\x1b[K"));
+        }
+    }
 }
 
 #[cfg(test)]

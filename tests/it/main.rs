@@ -15,6 +15,7 @@ mod command_stream;
 mod detect;
 mod documents;
 mod doors;
+mod eval;
 mod failure;
 mod heads;
 mod health;

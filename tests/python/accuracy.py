@@ -91,29 +91,39 @@ def agreement(
     return Agreement(matched, matched + len(missed), missed)
 
 
+# What `detectd eval` tells, in the order of pycocotools' twelve numbers.
+MARKS = {"ap": 0, "ap50": 1, "ap75": 2, "ap_small": 3, "ap_medium": 4, "ap_large": 5, "ar100": 8}
+
+
+def marks(truth: Path, rows: list[dict]) -> dict[str, float]:
+    """Returns COCO's marks for `rows`, which are as in its results files, over every picture of `truth`."""
+    if not rows:  # which pycocotools cannot read
+        return dict.fromkeys(MARKS, 0.0)
+    with contextlib.redirect_stdout(io.StringIO()):  # pycocotools reports each of its steps
+        dataset = COCO(str(truth))
+        evaluation = COCOeval(dataset, dataset.loadRes(rows), "bbox")
+        evaluation.evaluate()
+        evaluation.accumulate()
+        evaluation.summarize()
+    return {name: float(evaluation.stats[at]) for name, at in MARKS.items()}
+
+
 def average_precision(found: dict[str, list[Box]], truth: Path) -> float:
     """Returns the COCO AP (IoU 0.50 to 0.95, all areas, 100 boxes a picture) over every picture of `truth`.
 
     Labels are looked up by name in the categories of `truth`; an unknown one is a KeyError.
     """
-    with contextlib.redirect_stdout(io.StringIO()):  # pycocotools reports each of its steps
-        dataset = COCO(str(truth))
-        categories = {category["name"]: category["id"] for category in dataset.loadCats(dataset.getCatIds())}
-        pictures = {picture["file_name"]: picture["id"] for picture in dataset.loadImgs(dataset.getImgIds())}
-        rows = [
-            {
-                "image_id": pictures[name],
-                "category_id": categories[label],
-                "bbox": [x_min, y_min, x_max - x_min, y_max - y_min],
-                "score": score,
-            }
-            for name, boxes in found.items()
-            for label, score, (x_min, y_min, x_max, y_max) in boxes
-        ]
-        if not rows:
-            return 0.0
-        evaluation = COCOeval(dataset, dataset.loadRes(rows), "bbox")
-        evaluation.evaluate()
-        evaluation.accumulate()
-        evaluation.summarize()
-    return float(evaluation.stats[0])
+    there = json.loads(truth.read_text())
+    categories = {category["name"]: category["id"] for category in there["categories"]}
+    pictures = {picture["file_name"]: picture["id"] for picture in there["images"]}
+    rows = [
+        {
+            "image_id": pictures[name],
+            "category_id": categories[label],
+            "bbox": [x_min, y_min, x_max - x_min, y_max - y_min],
+            "score": score,
+        }
+        for name, boxes in found.items()
+        for label, score, (x_min, y_min, x_max, y_max) in boxes
+    ]
+    return marks(truth, rows)["ap"]

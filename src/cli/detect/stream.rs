@@ -106,7 +106,7 @@ impl Detect {
         let age = self.stream.max_frame_age;
         let age = age.map(prost_types::Duration::try_from).transpose();
         let mut config = pb::StreamConfig {
-            model: self.model.clone(),
+            model: self.client.model.clone(),
             options: Some(self.options()),
             max_in_flight: self.stream.max_in_flight,
             max_frame_age: age.context("--max-frame-age")?,

@@ -8,7 +8,7 @@ use tonic_types::{ErrorInfo, RpcStatusExt, StatusExt};
 
 /// Code, reason and text of a status.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(in crate::cli) struct Refusal {
     code: Code,
     /// None where no server of ours has said it.
     reason: Option<String>,
@@ -19,7 +19,7 @@ pub(super) struct Refusal {
 
 impl Refusal {
     /// Whether another server, or the same one later, may take what this one did not.
-    pub(super) fn may_pass(&self) -> bool {
+    pub(in crate::cli) fn may_pass(&self) -> bool {
         match self.reason {
             Some(_) => self.code == Code::Unavailable,
             // A server's own statuses have a reason. Without one the connection broke, or a proxy cut it, and each
@@ -31,7 +31,7 @@ impl Refusal {
         }
     }
 
-    pub(super) fn as_json(&self) -> serde_json::Value {
+    pub(in crate::cli) fn as_json(&self) -> serde_json::Value {
         json!({"code": format!("{:?}", self.code), "reason": self.reason, "message": self.text})
     }
 }
