@@ -1,8 +1,9 @@
-"""models/ssd300-vgg16: the network that export.py makes against numpy, and what it refuses.
+"""models/ssd300-vgg16: the network that export.py makes against numpy, what it refuses, and the card beside it.
 
     python3 -m pytest tests/python/test_ssd300.py
 """
 
+import re
 import sys
 import types
 from fractions import Fraction
@@ -14,6 +15,7 @@ import pytest
 from paths import MODELS
 
 ort = pytest.importorskip("onnxruntime", reason="onnxruntime is absent")
+tomllib = pytest.importorskip("tomllib", reason="needs Python 3.11")
 
 FOLDER = MODELS / "ssd300-vgg16"
 # Not imported: that leaves a folder of bytecode beside the card, which a server takes for a version and warns of.
@@ -346,3 +348,38 @@ def test_without_torch_a_pth_is_refused_with_what_to_do(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(export.Refusal, match="pip install torch"):
         export.read_pth("x.pth")
+
+
+# === the card ===
+
+CARD = (FOLDER / "model.toml").read_text(encoding="utf-8")
+# The comment block in place of the setting above it.
+SWAPPED = re.sub(r"^maps = \[\n.*?^\]\n", "", CARD, flags=re.MULTILINE | re.DOTALL).replace("# maps", "maps")
+SWAPPED = re.sub(r"^# (    \{ cells.*|\])$", r"\1", SWAPPED, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("card", "sizes"),
+    [(CARD, [30, 60, 111, 162, 213, 264, 315]), (SWAPPED, [21, 45, 99, 153, 207, 261, 315])],
+    ids=["voc", "coco"],
+)
+def test_the_cards_priors_are_the_networks_in_either_setting(card, sizes):
+    anchors = tomllib.loads(card)["head"]["anchors"]
+    assert anchors["clip"] is True
+    maps = anchors["maps"]
+    assert [entry["cells"] for entry in maps] == [[cells, cells] for cells, _ in MAPS]
+    assert [2 + 2 * len(entry["aspect_ratios"]) for entry in maps] == [boxes for _, boxes in MAPS]
+    assert [entry["step"] for entry in maps] == [8, 16, 32, 64, 100, 300]
+    assert [entry["min_sizes"] + entry["max_sizes"] for entry in maps] == [list(pair) for pair in zip(sizes, sizes[1:])]
+
+
+def test_the_card_fits_the_network():
+    card = tomllib.loads(CARD)
+    model = export.build(export.random_state(0, Fraction(1, 64), CLASSES))
+    assert card["required"] is False and "source" not in card
+    assert card["input"]["name"] == model.graph.input[0].name
+    assert [card["head"]["boxes"], card["head"]["scores"]] == [output.name for output in model.graph.output]
+    # Caffe's means are told as B, G, R.
+    means = {"b": 104, "g": 117, "r": 123}
+    assert card["input"]["mean"] == [means[plane] for plane in card["input"]["color"]]
+    assert len((FOLDER / "labels.txt").read_text(encoding="utf-8").split("\n")) == CLASSES
