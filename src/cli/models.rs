@@ -90,6 +90,9 @@ fn check(flags: &ConfigFlags) -> anyhow::Result<Exit> {
     for (entry, outcome) in runtime.block_on(pipeline.check()) {
         match outcome {
             Ok(ready) => terminal::say(&format!("{}  ok  {}", entry.name, describe(&ready))),
+            Err(error) if entry.is_only_a_card() => {
+                terminal::say(&format!("{}  no network  {error}", entry.name));
+            }
             Err(error) => {
                 terminal::say(&format!("{}  FAILED  {error}", entry.name));
                 code = Exit::Failure;

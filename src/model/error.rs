@@ -41,8 +41,10 @@ pub enum ModelError {
         folder: PathBuf,
     },
     /// A network's file is not there.
-    #[error("{} is absent; run `make models`, or put the network there", path.display())]
+    #[error("{} is absent; {}put the network there", path.display(), if *is_fetched { "run `make models`, or " } else { "" })]
     NoNetwork {
+        /// Whether the card says where it comes from.
+        is_fetched: bool,
         /// Where the network should be.
         path: PathBuf,
     },

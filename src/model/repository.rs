@@ -120,9 +120,7 @@ impl ModelEntry {
                 .ok()
                 .and_then(|spec| spec.source.as_ref());
             let version = source.map_or(ModelVersion::FIRST, |source| source.version);
-            ModelError::NoNetwork {
-                path: self.network_path(version),
-            }
+            self.no_network(version)
         })
     }
 
@@ -134,7 +132,7 @@ impl ModelEntry {
         let path = self.network_path(version);
         match self.versions.contains(&version) {
             true => Ok(path),
-            false => Err(ModelError::NoNetwork { path }),
+            false => Err(self.no_network(version)),
         }
     }
 
@@ -146,6 +144,20 @@ impl ModelEntry {
         let path = self.folder.join(spec.labels_file.as_str());
         let text = read_text(&path)?;
         LabelMap::parse(&text).map_err(|error| error.within(path))
+    }
+
+    /// Whether no network is there, and nobody has to have one: a card that waits for the network of whoever needs it.
+    pub fn is_only_a_card(&self) -> bool {
+        let optional = self.spec.as_ref().is_ok_and(|spec| !spec.required);
+        self.versions.is_empty() && optional
+    }
+
+    fn no_network(&self, version: ModelVersion) -> ModelError {
+        let spec = self.spec.as_ref();
+        ModelError::NoNetwork {
+            is_fetched: spec.is_ok_and(|spec| spec.source.is_some()),
+            path: self.network_path(version),
+        }
     }
 
     fn network_path(&self, version: ModelVersion) -> PathBuf {

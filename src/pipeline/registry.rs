@@ -130,7 +130,14 @@ impl Registry {
                             error,
                         });
                     }
-                    tracing::error!(model = %entry.name, %error, "a model cannot be served");
+                    match entry.is_only_a_card() {
+                        true => {
+                            tracing::info!(model = %entry.name, %error, "a model has no network")
+                        }
+                        false => {
+                            tracing::error!(model = %entry.name, %error, "a model cannot be served");
+                        }
+                    }
                 }
             }
         }
