@@ -367,3 +367,23 @@ async fn a_dropped_frame_is_a_line_of_json_with_its_reason() {
     assert_eq!(objects[18]["dropped"], "SUPERSEDED");
     assert_eq!(objects[19]["total_detections"], 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_above_the_servers_message_limit_fails_alone() {
+    let server = Server::start_with(&["echo"], |config| {
+        config.grpc.max_message_size = 100_000;
+    })
+    .await;
+    let folder = pictures(12);
+    std::fs::write(folder.path().join("f5.png"), vec![0; 200_000]).unwrap();
+    let output = ended(start(server.tcp(), folder.path(), &["--json"])).await;
+    assert_eq!(output.status.code(), Some(1));
+    let objects = objects(&output);
+    let mut ids = frame_ids(&objects);
+    ids.sort_unstable();
+    assert_eq!(ids, (0..12).collect::<Vec<_>>());
+    let failed: Vec<&Value> = objects.iter().filter(|of| !of["error"].is_null()).collect();
+    assert_eq!(failed.len(), 1);
+    assert_eq!(failed[0]["error"]["reason"], "MESSAGE_TOO_LARGE");
+    assert!(failed[0]["file"].as_str().unwrap().ends_with("f5.png"));
+}

@@ -12,12 +12,24 @@ pub(in crate::cli) struct Refusal {
     code: Code,
     /// None where no server of ours has said it.
     reason: Option<String>,
+    /// The bound that was passed, where one was.
+    limit: Option<u64>,
     text: String,
 }
 
 // === impl Refusal ===
 
 impl Refusal {
+    fn new(code: Code, info: Option<ErrorInfo>, text: &str) -> Self {
+        let limit = info.as_ref().and_then(|info| info.metadata.get("limit"));
+        Self {
+            code,
+            limit: limit.and_then(|limit| limit.parse().ok()),
+            reason: info.map(|info| info.reason),
+            text: text.to_owned(),
+        }
+    }
+
     /// Whether another server, or the same one later, may take what this one did not.
     pub(in crate::cli) fn may_pass(&self) -> bool {
         match self.reason {
@@ -31,6 +43,12 @@ impl Refusal {
         }
     }
 
+    /// The most bytes that a message may have, where one had more.
+    pub(in crate::cli) fn message_limit(&self) -> Option<u64> {
+        let too_large = self.reason.as_deref() == Some("MESSAGE_TOO_LARGE");
+        self.limit.filter(|_| too_large)
+    }
+
     pub(in crate::cli) fn as_json(&self) -> serde_json::Value {
         json!({"code": format!("{:?}", self.code), "reason": self.reason, "message": self.text})
     }
@@ -38,22 +56,19 @@ impl Refusal {
 
 impl From<&Status> for Refusal {
     fn from(status: &Status) -> Self {
-        Self {
-            code: status.code(),
-            reason: reason(status.get_details_error_info()),
-            text: status.message().to_owned(),
-        }
+        Self::new(
+            status.code(),
+            status.get_details_error_info(),
+            status.message(),
+        )
     }
 }
 
 /// A frame's error.
 impl From<&tonic_types::pb::Status> for Refusal {
     fn from(status: &tonic_types::pb::Status) -> Self {
-        Self {
-            code: Code::from(status.code),
-            reason: reason(status.get_details_error_info()),
-            text: status.message.clone(),
-        }
+        let code = Code::from(status.code);
+        Self::new(code, status.get_details_error_info(), &status.message)
     }
 }
 
@@ -67,10 +82,6 @@ impl fmt::Display for Refusal {
     }
 }
 
-fn reason(info: Option<ErrorInfo>) -> Option<String> {
-    info.map(|info| info.reason)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,6 +90,7 @@ mod tests {
         Refusal {
             code,
             reason: reason.map(str::to_owned),
+            limit: None,
             text: "text".to_owned(),
         }
     }

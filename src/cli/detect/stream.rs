@@ -182,12 +182,8 @@ impl Run<'_> {
                 });
             }
             Some(Outcome::Error(error)) => {
-                self.tally.failed += 1;
-                let refusal = Refusal::from(&error);
-                if json {
-                    terminal::say(&frame_json(id, file, "error", &refusal.as_json()));
-                }
-                terminal::complain(&format!("{}: {refusal}", file.display()));
+                let (file, refusal) = (file.to_owned(), Refusal::from(&error));
+                self.failed(id, &file, &refusal.to_string(), &refusal.as_json());
             }
             None => bail!("{}: an answer that says nothing", file.display()),
         }
@@ -196,11 +192,15 @@ impl Run<'_> {
 
     /// A file that is no frame of any stream.
     fn unread(&mut self, id: u64, file: &Path, error: &std::io::Error) {
-        self.tally.failed += 1;
         let text = format!("cannot read it: {error}");
+        let error = json!({"code": null, "reason": null, "message": &text});
+        self.failed(id, file, &text, &error);
+    }
+
+    fn failed(&mut self, id: u64, file: &Path, text: &str, error: &serde_json::Value) {
+        self.tally.failed += 1;
         if self.detect.json {
-            let error = json!({"code": null, "reason": null, "message": &text});
-            terminal::say(&frame_json(id, file, "error", &error));
+            terminal::say(&frame_json(id, file, "error", error));
         }
         terminal::complain(&format!("{}: {text}", file.display()));
     }

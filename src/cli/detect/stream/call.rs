@@ -18,6 +18,9 @@ use crate::grpc::pb::detection_service_client::DetectionServiceClient;
 /// Frames that are read from disk before the server takes them: one while another is sent.
 const READ_AHEAD: usize = 2;
 
+/// A message is its picture and no more than so many bytes around it.
+const MESSAGE_HEADER: u64 = 64;
+
 type Sender = mpsc::Sender<pb::DetectStreamRequest>;
 
 /// How a stream ended.
@@ -117,8 +120,20 @@ impl Run<'_> {
         }
     }
 
-    fn broken(&self, status: &Status) -> anyhow::Result<End> {
+    fn broken(&mut self, status: &Status) -> anyhow::Result<End> {
         let refusal = Refusal::from(status);
+        if let Some(limit) = refusal.message_limit() {
+            // The server cannot say which it was: it has not read it.
+            let too_large = self
+                .frames
+                .take_larger(limit.saturating_sub(MESSAGE_HEADER));
+            if !too_large.is_empty() {
+                for (id, file) in &too_large {
+                    self.failed(*id, file, &refusal.to_string(), &refusal.as_json());
+                }
+                return Ok(End::BrokeOff(refusal.to_string()));
+            }
+        }
         match refusal.may_pass() {
             true if self.frames.left() == 0 => Ok(End::Done),
             true => Ok(End::BrokeOff(refusal.to_string())),

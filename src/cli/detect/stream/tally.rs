@@ -54,6 +54,16 @@ impl Frames {
         std::mem::swap(&mut self.waiting, &mut self.to_send);
     }
 
+    /// Takes out those that wait and whose file is larger than this, in bytes.
+    pub(super) fn take_larger(&mut self, most: u64) -> Vec<(u64, PathBuf)> {
+        let size = |at: usize| std::fs::metadata(&self.files[at]).map_or(0, |file| file.len());
+        let (larger, waiting): (VecDeque<usize>, VecDeque<usize>) =
+            self.waiting.iter().partition(|at| size(**at) > most);
+        self.waiting = waiting;
+        let named = |at: usize| (at as u64, self.files[at].clone());
+        larger.into_iter().map(named).collect()
+    }
+
     pub(super) fn all_sent(&self) -> bool {
         self.to_send.is_empty()
     }
