@@ -19,6 +19,14 @@ family = "detr"
 score_threshold = 0.5
 "#;
 
+/// Of a card that says where its network comes from.
+const SOURCE: &str = r#"
+[source]
+file = "x.onnx"
+url = "https://example.com/x.onnx"
+sha256 = "0000000000000000000000000000000000000000000000000000000000000000"
+"#;
+
 /// Makes a repository of these files and folders (a trailing `/` makes a folder).
 fn repository(files: &[(&str, &str)]) -> TempDir {
     let root = TempDir::new().unwrap();
@@ -94,13 +102,26 @@ fn an_absent_network_says_what_to_do() {
         ("b/model.toml", GOOD_CARD),
         ("b/1/model.onnx", ""),
         ("b/2/", ""),
+        ("c/model.toml", &format!("{GOOD_CARD}\n{SOURCE}")),
     ]);
     let models = ModelRepository::open(root.path()).unwrap();
-    let error = models.entry("a").unwrap().newest().unwrap_err().to_string();
+    let error = |name| {
+        models
+            .entry(name)
+            .unwrap()
+            .newest()
+            .unwrap_err()
+            .to_string()
+    };
+    let absent = "1/model.onnx is absent; ";
+    let put = "put the network there";
     assert!(
-        error.ends_with("a/1/model.onnx is absent; run `make models`, or put the network there"),
-        "{error}"
+        error("a").ends_with(&format!("a/{absent}{put}")),
+        "{}",
+        error("a")
     );
+    let fetched = format!("c/{absent}run `make models`, or {put}");
+    assert!(error("c").ends_with(&fetched), "{}", error("c"));
     // A version whose file is still being copied is no version yet.
     let model = models.entry("b").unwrap();
     assert_eq!(model.newest().unwrap(), ModelVersion::FIRST);
