@@ -95,7 +95,9 @@ struct Model<R> {
     /// By how much forecasts stretch the line, for each priority: what is too late for one is not what is too late for the
     /// other. None before anybody was let in with a deadline.
     margins: HashMap<Priority, Margin>,
-    /// When a request was last let in only to see what it takes.
+    /// When a request was last let in that was foreseen to be in time.
+    let_in: Option<Instant>,
+    /// When one was last let in only to see what it takes.
     probed: Option<Instant>,
 }
 

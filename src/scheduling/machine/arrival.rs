@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::forecast::Expected;
 use super::instance::Instance;
+use super::learned::FRESH;
 use super::margin::Margin;
 use super::{Machine, Stage, Tracked};
 use crate::scheduling::deadline::Deadline;
@@ -82,6 +83,9 @@ impl<W, R> Machine<W, R> {
             actions.push(Action::DropWaiting(payload, outcome));
             return;
         }
+        if !probe && let Some(model) = self.models.get_mut(&model) {
+            model.let_in = Some(now);
+        }
         self.line.push(
             id,
             Waiting {
@@ -110,8 +114,9 @@ impl<W, R> Machine<W, R> {
 
     /// Whether a request that is too late by all that is known is let in all the same, to see what it takes.
     ///
-    /// What is known of devices is only learned from what runs. So when the model has nothing to do at all, one is, every
-    /// now and then: a device that was slow for a while would otherwise refuse everybody for ever.
+    /// What is known of devices is only learned from what runs. So when the model has nothing to do at all, and has let nobody
+    /// in for a second, one is, every now and then: a device that was slow for a while would otherwise refuse everybody for
+    /// ever.
     fn may_probe(&mut self, key: ModelKey, now: Instant) -> bool {
         let waiting = self.line.requests(key);
         let Some(model) = self.models.get_mut(&key) else {
@@ -120,8 +125,10 @@ impl<W, R> Machine<W, R> {
         let idle = waiting == 0
             && model.shelf.taken() == 0
             && model.instances.values().all(Instance::is_free);
-        let due = |probed| now.saturating_duration_since(probed) >= PROBE_EVERY;
-        let probes = idle && model.probed.is_none_or(due);
+        let since = |then: Option<Instant>, least: Duration| {
+            then.is_none_or(|then| now.saturating_duration_since(then) >= least)
+        };
+        let probes = idle && since(model.let_in, FRESH) && since(model.probed, PROBE_EVERY);
         if probes {
             model.probed = Some(now);
         }

@@ -23,6 +23,7 @@ impl<W, R> Machine<W, R> {
             prepare_cost: Estimate::UNKNOWN,
             job_costs: HashMap::new(),
             margins: HashMap::new(),
+            let_in: None,
             probed: None,
         });
         model.instances.insert(key, instance);

@@ -6,7 +6,7 @@ use crate::scheduling::estimate::Estimate;
 
 /// What was not seen for so long refuses nobody any more: who is refused is not seen, and what was slow once would be
 /// taken to be slow for ever.
-const FRESH: Duration = Duration::from_secs(1);
+pub(super) const FRESH: Duration = Duration::from_secs(1);
 
 /// What something takes, in seconds.
 #[derive(Debug, Clone, Copy)]
