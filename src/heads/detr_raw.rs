@@ -6,8 +6,7 @@ use serde::Deserialize;
 
 use super::boxes::{BoxFormat, BoxLayout};
 use super::classes::{Activation, Background, ClassScores};
-use super::outputs::{BoundOutput, Kind};
-use super::rows::{RowBoxes, RowHead};
+use super::rows::RowHead;
 use super::{Head, HeadError};
 use crate::tensor::TensorSignature;
 use crate::vision::ImageSize;
@@ -65,14 +64,7 @@ impl DetrRawSpec {
             self.label_offset,
             self.multi_label,
         );
-        let find = |name: &str, columns| {
-            BoundOutput::find(outputs, Some(name), Kind::Float, &[None, Some(columns)])
-        };
-        Ok(Box::new(RowHead {
-            boxes: find(&self.boxes, 4)?,
-            scores: find(&self.logits, classes.columns())?,
-            coding: RowBoxes::Decoded(BoxLayout::new(self.box_format, self.normalized, input)),
-            classes,
-        }))
+        let layout = BoxLayout::new(self.box_format, self.normalized, input);
+        RowHead::decoded(outputs, &self.boxes, &self.logits, classes, layout)
     }
 }

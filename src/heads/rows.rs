@@ -2,10 +2,10 @@
 
 use super::boxes::BoxLayout;
 use super::classes::{Background, ClassScores};
-use super::outputs::BoundOutput;
+use super::outputs::{BoundOutput, Kind};
 use super::ssd::Anchors;
 use super::{Decoded, Head, HeadError};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, TensorSignature};
 use crate::vision::BoundingBox;
 
 /// A head of such candidates, bound to a network.
@@ -40,6 +40,27 @@ impl RowBoxes {
 }
 
 // === impl RowHead ===
+
+impl RowHead {
+    /// Of outputs of these names whose boxes need no anchors, however many there are.
+    pub(super) fn decoded(
+        outputs: &[TensorSignature],
+        boxes: &str,
+        scores: &str,
+        classes: ClassScores,
+        layout: BoxLayout,
+    ) -> Result<Box<dyn Head>, HeadError> {
+        let find = |name: &str, columns| {
+            BoundOutput::find(outputs, Some(name), Kind::Float, &[None, Some(columns)])
+        };
+        Ok(Box::new(Self {
+            boxes: find(boxes, 4)?,
+            scores: find(scores, classes.columns())?,
+            coding: RowBoxes::Decoded(layout),
+            classes,
+        }))
+    }
+}
 
 impl Head for RowHead {
     fn decode(

@@ -4,8 +4,7 @@ use serde::Deserialize;
 
 use super::boxes::{BoxFormat, BoxLayout};
 use super::classes::{Activation, Background, ClassScores};
-use super::outputs::{BoundOutput, Kind};
-use super::rows::{RowBoxes, RowHead, usual_background, usual_boxes, usual_scores};
+use super::rows::{RowHead, usual_background, usual_boxes, usual_scores};
 use super::{Head, HeadError};
 use crate::tensor::TensorSignature;
 use crate::vision::ImageSize;
@@ -54,15 +53,8 @@ impl SsdDecodedSpec {
             self.label_offset,
             self.multi_label,
         );
-        let find = |name: &str, columns| {
-            BoundOutput::find(outputs, Some(name), Kind::Float, &[None, Some(columns)])
-        };
-        Ok(Box::new(RowHead {
-            boxes: find(&self.boxes, 4)?,
-            scores: find(&self.scores, classes.columns())?,
-            coding: RowBoxes::Decoded(BoxLayout::new(self.box_format, self.normalized, input)),
-            classes,
-        }))
+        let layout = BoxLayout::new(self.box_format, self.normalized, input);
+        RowHead::decoded(outputs, &self.boxes, &self.scores, classes, layout)
     }
 }
 
